@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from fanfold.encoding import decode
+from fanfold.encoding import decode, encode
 from fanfold.schedule import Schedule
 from fanfold.snapshots import Checkpoint, Unsaved, same_type, saves, unsaved
 from fanfold.stop import Both, Either, Plateau, Rule
@@ -77,9 +78,10 @@ def captured(
     if (reason := unsaved(strategy, schedule)) is not None:
         raise Unsaved(reason)
     for row in rows.values():
-        candidate = row.trial.candidate
-        if not same_type(revived(strategy, decode(row.text, _unread)), candidate):
-            raise Unsaved(f"candidates such as {type(candidate).__name__} {row.text[:60]} do not come back from JSON")
+        _check_returns(strategy, row.trial.candidate, row.text)
+    if tally.best is not None:
+        with contextlib.suppress(_Unread):  # its blobs do come back
+            _check_returns(strategy, tally.best.candidate, encode(tally.best.candidate))
     return Checkpoint(
         tally.told,
         tally.asked,
@@ -92,8 +94,18 @@ def captured(
     )
 
 
+def _check_returns(strategy: Strategy[Any], candidate: Any, text: str) -> None:
+    """Raise Unsaved for a candidate that would come back from its JSON as something else."""
+    if not same_type(revived(strategy, decode(text, _unread)), candidate):
+        raise Unsaved(f"candidates such as {type(candidate).__name__} {text[:60]} do not come back from JSON")
+
+
+class _Unread(Unsaved):
+    """A blob would have to be read."""
+
+
 def _unread(digest: str) -> bytes:
-    raise Unsaved(f"the blob {digest} of an open trial would have to be read")
+    raise _Unread(f"the blob {digest} of an open trial would have to be read")
 
 
 def set_counts(rule: Rule, counts: Mapping[str, Any]) -> bool:

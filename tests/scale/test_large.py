@@ -375,6 +375,12 @@ def test_what_cannot_be_saved_is_replayed(
     assert any("20 told trials are replayed from the first" in line and (reason or "") in line for line in tells.said)
 
 
+def test_the_best_of_a_resumed_run_is_what_the_strategy_asked(tmp_path: Path, tells: Tells) -> None:
+    for trials in (20, 40):
+        plain = Study(Sweep([(i, i) for i in range(60)]), lambda pair, case: -pair[0], stop=MaxTrials(trials))
+        assert plain.run(ledger=tmp_path / "ledger.db", run="it", watch=tells).best.candidate == (0, 0)
+
+
 def test_failures_that_are_made_again_leave_the_checkpoint_usable(stopped: Path, tells: Tells) -> None:
     again = replace(study("genetic"), evaluate=Mended()).run(
         ledger=stopped, run="it", retry_failed=True, accept_changes=True, watch=tells
