@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-#: The efforts as a setting of a study, where "none" means that nothing is set.
-Effort = Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"]
+#: The efforts as a setting of a study; "off" and "none" are the same.
+Effort = Literal["none", "off", "minimal", "low", "medium", "high", "xhigh", "max"]
 T = TypeVar("T")
 
 #: How much a model may reason, from the least to the most, and the tokens to allow for it beside the visible reply.

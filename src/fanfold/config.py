@@ -191,7 +191,7 @@ def _convert_union(kind: Any, options: tuple[Any, ...], value: Any, key: str, wh
         for option in options:
             if dataclasses.is_dataclass(option):
                 return convert(option, value, key, where)
-    if value == "none" and types.NoneType in options and not any("none" in get_args(option) for option in options):
+    if value == "none" and types.NoneType in options and not _is_choice("none", kind):
         return None  # TOML has no word of its own for it
     for option in sorted(options, key=lambda option: option is not type(value)):
         try:
@@ -217,6 +217,8 @@ def _convert_items(kind: Any, values: Sequence[Any], key: str, where: str) -> An
 def from_text(kind: Any, text: str, key: str, where: str) -> Any:
     """The value that a text typed by a person stands for where `kind` is wanted: `true`, `none`, `3`, `a,b,c`."""
     for reading in _readings(text):
+        if reading is None and _is_choice("none", kind):
+            continue
         try:
             return convert(kind, reading, key, where)
         except ConfigError:
@@ -233,6 +235,11 @@ def from_text(kind: Any, text: str, key: str, where: str) -> Any:
                 raise ConfigError(f"{where}: {key} must be a table in JSON ({error}), not {text!r}") from error
             return convert(option, table, key, where)
     return convert(kind, text, key, where)
+
+
+def _is_choice(word: str, kind: Any) -> bool:
+    """Whether a word is one of the choices of a union's options."""
+    return any(word in get_args(option) for option in get_args(kind) if get_origin(option) is Literal)
 
 
 def _readings(text: str) -> Iterator[Any]:

@@ -23,6 +23,7 @@ class Rule(ABC):
 
     They are also checked twice a second, so that a limit of time holds: a rule that counts goes by `progress`, not by
     how often it is asked.
+
     `a | b` stops as soon as one of them does; `a & b` only when both say so at the same moment.
     """
 

@@ -268,7 +268,7 @@ def test_a_study_reasons_as_much_as_its_flag_says(study: str, tmp_path: Path, mo
     """The flag reaches every call, those of judges too; an effort that does not exist is refused before the first."""
     monkeypatch.chdir(tmp_path)
     flags = [flag.replace("MODEL", "simulated/gpt-6-luna") for flag in STUDIES[study]]
-    for effort, sent in (("low", "low"), ("off", "none")):
+    for effort, sent in (("low", "low"), ("off", "none"), ("none", "none")):
         options = ["--reasoning-effort", effort, "--ledger", f"{effort}.db", "--json"]
         result = CliRunner().invoke(cli, ["run", study, *flags, *options])
         assert result.exit_code == 0, result.output

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_type_hints
 
 import pytest
 from hypothesis import given
@@ -104,6 +104,8 @@ def test_whole_numbers_are_taken_for_floats() -> None:
         (int | None, "none", None),
         (str | None, "x", "x"),
         (Literal["a", "b"], "b", "b"),
+        (Literal["a", "b"] | None, "none", None),
+        (Literal["none", "a"] | None, "none", "none"),
         (tuple[int, ...], "1, 2,3", (1, 2, 3)),
         (list[str], "a,b", ["a", "b"]),
         (tuple[float, ...] | None, "1,2", (1.0, 2.0)),
@@ -146,6 +148,12 @@ def test_a_program_may_give_paths_numbers_of_numpy_one_name_and_mappings() -> No
 )
 def test_a_settings_file_says_none_in_a_word(kind: object, value: object) -> None:
     assert convert(kind, "none", "key", "here") == value
+
+
+@pytest.mark.parametrize("study", ["ask", "critic", "evolve", "prompts", "secrets"])
+def test_no_effort_of_reasoning_is_a_value_and_not_the_want_of_one(study: str) -> None:
+    kind = get_type_hints(find_study(study).config)["reasoning_effort"]
+    assert from_text(kind, "none", "key", "here") == convert(kind, "none", "key", "here") == "none"
 
 
 def test_a_typed_text_that_fits_nothing_is_refused() -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fanfold.addresses import check_address
+from fanfold.capabilities import Effort
 from fanfold.config import Settings, option
 from fanfold.errors import ConfigError
 
@@ -29,7 +30,7 @@ class AskConfig(Settings):
     field: str = option("answer", "the column for the answer", metavar="NAME")
     max_tokens: int | None = option(None, "tokens of an answer, at most", least=1, metavar="N")
     temperature: float | None = option(None, "sampling temperature, for models that have one", least=0, metavar="T")
-    reasoning_effort: str | None = option(
+    reasoning_effort: Effort | None = option(
         None, "how long to reason, for models that do: none, low, medium, high, ...", metavar="EFFORT"
     )
     limit: int | None = option(None, "take only the first N rows", least=1, metavar="N")
