@@ -74,7 +74,7 @@ class Settings:
         for field in _fields(type(self)):
             kind, given = kinds[field.name], getattr(self, field.name)
             value = _plain(kind, given)
-            options = get_args(kind) if get_origin(kind) in (typing.Union, types.UnionType) else (kind,)
+            options = _options(kind)
             if isinstance(value, str) and tuple[str, ...] in options and str not in options:
                 value = (value,)
             elif isinstance(value, Mapping) and dataclasses.is_dataclass(kind) and isinstance(kind, type):
@@ -86,10 +86,17 @@ class Settings:
                 _check_choice(kind, value, field.name)
 
 
+def _options(kind: Any) -> tuple[Any, ...]:
+    return get_args(kind) if get_origin(kind) in (typing.Union, types.UnionType) else (kind,)
+
+
 def _plain(kind: Any, value: Any) -> Any:
-    """A path where a text is wanted as that text, and a number of numpy as the plain one."""
-    if isinstance(value, os.PathLike) and str in (kind, *get_args(kind)):
+    """Paths where texts are wanted as these texts, and a number of numpy as the plain one."""
+    options = _options(kind)
+    if isinstance(value, os.PathLike) and (str in options or tuple[str, ...] in options):
         return os.fspath(value)
+    if isinstance(value, list | tuple) and tuple[str, ...] in options:
+        return tuple(_plain(str, item) for item in value)
     return value.item() if type(value).__module__ == "numpy" and getattr(value, "shape", None) == () else value
 
 
@@ -223,7 +230,7 @@ def from_text(kind: Any, text: str, key: str, where: str) -> Any:
             return convert(kind, reading, key, where)
         except ConfigError:
             continue
-    for option in get_args(kind) if get_origin(kind) in (typing.Union, types.UnionType) else (kind,):
+    for option in _options(kind):
         items = get_args(option)
         if get_origin(option) in (list, tuple, Sequence) and items:
             parts = [part.strip() for part in text.split(",") if part.strip()]
@@ -239,7 +246,7 @@ def from_text(kind: Any, text: str, key: str, where: str) -> Any:
 
 def _is_choice(word: str, kind: Any) -> bool:
     """Whether a word is one of the choices of a union's options."""
-    return any(word in get_args(option) for option in get_args(kind) if get_origin(option) is Literal)
+    return any(word in get_args(option) for option in _options(kind) if get_origin(option) is Literal)
 
 
 def _readings(text: str) -> Iterator[Any]:

@@ -136,6 +136,7 @@ def test_a_program_may_give_paths_numbers_of_numpy_one_name_and_mappings() -> No
     made = Python(folder=Path("a") / "b", names="x", count=numpy.int64(3), table={"rate": numpy.float32(0.25)})  # type: ignore[arg-type]
     assert made == Python("a/b", ("x",), 3, Checking(0.25))
     assert type(made.count) is int and type(made.folder) is str
+    assert Python(names=[Path("a/b"), "c"]).names == ("a/b", "c")  # type: ignore[arg-type]
     assert from_mapping(Python, {"folder": Path("a/b"), "count": numpy.int64(3)}) == Python("a/b", count=3)
     with pytest.raises(ConfigError, match="count must be at least 1, not 0"):
         Python(count=numpy.int64(0))
