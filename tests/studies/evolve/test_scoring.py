@@ -152,6 +152,15 @@ def test_an_evaluator_that_asks_for_a_path_gets_a_file_with_the_text() -> None:
     assert Scorer.of(evaluate, True, False)({"src/solver.py": "text"}, None) == 4
 
 
+@pytest.mark.parametrize("name", ["dockerfile", "makefile", "profile", "xpath"])
+def test_an_argument_whose_name_only_ends_like_a_file_is_the_text(name: str) -> None:
+    made: dict[str, Any] = {}
+    exec(f"def evaluate({name}): return len({name})", made)
+    assert Scorer.of(made["evaluate"], single=True, cases=False)({"solver.py": "abc"}, None) == 3
+    exec(f"def evaluate(my_{name[-4:]}): return open(my_{name[-4:]}).read()", made)
+    assert Scorer.of(made["evaluate"], single=True, cases=False)({"solver.py": "abc"}, None) == "abc"
+
+
 def test_without_cases_a_default_of_the_evaluators_own_stays() -> None:
     def evaluate(text: str, timeout: float = 30.0) -> float:
         return timeout

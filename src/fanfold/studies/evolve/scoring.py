@@ -25,6 +25,8 @@ KEPT = 4000
 #: Where other tools put the score and the words of a result.
 _SCORES = ("score", "combined_score")
 _WORDS = ("feedback", "text_feedback")
+#: What the first argument of an evaluator is called that reads a file; a `dockerfile` or a `profile` is a text.
+_OF_FILES = re.compile(r"(?:.*_)?(?:path|file|filename|filepath)")
 #: Signs that only a shell understands.
 _SHELL = re.compile(r"[|&;]{1,2}|[0-9&]?[<>]{1,2}(&[0-9])?")
 
@@ -50,7 +52,7 @@ class Scorer:
                 "there are cases, and the evaluator takes one argument: give it a second, as in "
                 "def evaluate(text, case)"
             )
-        by_path = single and first.endswith(("path", "file", "filename")) and not is_coroutine_function(function)
+        by_path = single and _OF_FILES.fullmatch(first) is not None and not is_coroutine_function(function)
         return cls(function, single, takes, by_path)
 
     def __call__(self, texts: Mapping[str, str], case: Any) -> Any:
