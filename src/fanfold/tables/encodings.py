@@ -11,13 +11,15 @@ from fanfold.errors import ConfigError
 #: How files in UTF-16 begin.
 UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 #: Encodings that people need, in words.
-OTHERS = "cp1251 (Cyrillic), cp1250 (Central Europe), cp1253 (Greek), shift_jis, gb18030, big5 or euc_kr"
+OTHERS = "cp1250 (Central Europe), cp1251 (Cyrillic), cp1253 (Greek), cp1254 (Turkish), shift_jis, gb18030 or euc_kr"
 #: The encoding of old spreadsheets on Windows, in Western Europe and America.
 WESTERN = "cp1252"
 
 _LETTERS = re.compile(r"[^\W\d_]+")
 #: What stands for letters of Poland inside words.
 _INSIDE = re.compile(r"[^\W\d_][¹³¿£¥][^\W\d_]")
+#: What stands for letters of Turkey, but in texts of Iceland, which have one of the others as well.
+_TURKISH, _ICELANDIC = re.compile("[ýþðÝÞÐ]"), re.compile("[áæÁÆ]")
 #: Bytes that are looked at, how often such a sign is no chance, and letters of a word of which most have no accent.
 _LOOKED_AT, _SIGNS, _LONG = 1 << 20, 2, 4
 #: The share of the letters, and of the longer words with accents, from which on no Western language is like that.
@@ -54,7 +56,8 @@ def _is_western(text: str) -> bool:
     accents = [sum(not letter.isascii() for letter in word) for word in words]
     long = [count == len(word) for word, count in zip(words, accents) if count and len(word) >= _LONG]
     few = sum(accents) <= _MOST_LETTERS * sum(map(len, words)) and sum(long) <= _MOST_WORDS * len(long)
-    return few and len(_INSIDE.findall(text)) < _SIGNS
+    turkish = len(_TURKISH.findall(text)) >= _SIGNS and _ICELANDIC.search(text) is None
+    return few and not turkish and len(_INSIDE.findall(text)) < _SIGNS
 
 
 def _is_utf8(path: Path) -> bool:
