@@ -23,8 +23,7 @@ from fanfold.prompting.material import Material, broken_rules, mend, rules_in_wo
 from fanfold.prompting.writing import Unwritten, realise
 from fanfold.strategies.reflective import Written
 from fanfold.tasks import Grade, Problem, Task
-from fanfold.tasks.task import RAISED
-from fanfold.texts import same_cause
+from fanfold.tasks.task import RAISED, Own
 from fanfold.types import UNWRITTEN, Case, Failed, Ok, Outcome
 
 #: How much of a reply is kept with the outcome; the whole of it is in the ledger's calls.
@@ -35,10 +34,14 @@ LONGEST_REPLY = 1500
 REASONED = 20
 #: How providers say that a prompt is too long, or held back by a filter.
 _NOT_TAKEN = re.compile(
-    r"context[ _](?:length|window|size|limit)|too (?:long|large)|prompt length|reduce the length|token count|"
-    r"maximum (?:model length|number of tokens)|content[ _](?:filter|management)|flagged|usage policy",
+    r"context[ _](?:length|window|size|limit)|(?:prompt|input|request|content)\b[^.]{0,40} too (?:long|large)|"
+    r"prompt length|reduce the length|token count|maximum (?:model length|number of tokens)|"
+    r"content[ _](?:filter|management)|flagged|usage policy",
     re.I,
 )
+#: The tokens of a prompt and those that a model has room for, where an error names both.
+_USED = re.compile(r"(\d+) (?:input tokens|in the messages|in your prompt)|context limit: (\d+)")
+_ROOM = re.compile(r"context length is (\d+)|> (\d+)")
 #: What simulated models answer: they know the built-in tasks, and mind how they are asked.
 SOLVER = "fanfold.studies.prompts.simulated:solver"
 
@@ -77,7 +80,7 @@ class PromptsEvaluator:
         """What a cell's answer depends on, besides the candidate and the case."""
         return {
             "task": self.task.name,
-            "grader": self.task.grader,
+            "grader": grader.function if isinstance(grader := self.task.grader, Own) else grader,
             "shots": encode(self.shots),  # as one, so that other settings are listed by name
             "model": self.models[0] if len(self.models) == 1 else None,  # of several, the case names one
             "base_url": self.base_url,
@@ -128,7 +131,7 @@ class PromptsEvaluator:
         try:
             reply = await asked.generate(text, **said)
         except CallFailed as error:
-            if error.kind != "bad-request" or not _NOT_TAKEN.search(str(error)):
+            if error.kind != "bad-request" or not _is_about_prompt(str(error)):
                 raise
             return self._not_taken(candidate, genome, problem, f"{name}: {error}")
         grade = await self.task.grader(reply.text, problem)
@@ -186,6 +189,13 @@ class PromptsEvaluator:
         return list(dict.fromkeys([*self.task.stop, *next_example]))
 
 
+def _is_about_prompt(error: str) -> bool:
+    """Whether a prompt is not taken for its own sake; beside a short one, the reply is given too much room."""
+    used, room = _USED.search(error), _ROOM.search(error)
+    short = used is not None and room is not None and 2 * int(used[1] or used[2]) < int(room[1] or room[2])
+    return not short and _NOT_TAKEN.search(error) is not None
+
+
 def _holds(value: Any, text: str) -> bool:
     """Whether a text stands anywhere in a value."""
     if isinstance(value, Mapping):
@@ -203,8 +213,8 @@ class FirstReplies:
         self._told: set[str] = set()
 
     def wrong(self, text: str) -> None:
-        """Say why something counts as wrong although nobody has judged it; each cause once."""
-        if (cause := same_cause(text)[:40]) not in self._told:
+        """Say why something counts as wrong although nobody has judged it; each kind of cause once."""
+        if (cause := text.partition(":")[0]) not in self._told:
             self._told.add(cause)
             current_broker().emit(Notice(text))
 
