@@ -21,7 +21,7 @@ TOGETHER: tuple[tuple[str, ...], ...] = tuple(map(tuple, _NAMES.pop("together"))
 #: What the fields of a problem are usually called, the likeliest first.
 USUAL: Mapping[str, tuple[str, ...]] = {role: tuple(names) for role, names in _NAMES.items()}
 #: Columns with an option each, such as `A`, `option_b` and `choice 3`.
-_OPTION = re.compile(r"([A-H])|(?:option|choice)[ _]?([A-Ha-h1-8])")
+_OPTION = re.compile(r"([A-H])|(?:option|choice|answer)[ _]?([A-Ha-h1-8])")
 _ABSENT = object()
 
 
@@ -39,8 +39,11 @@ class Columns:
     unused: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, row: Mapping[str, Any], named: Mapping[str, str | None], where: str, *, answered: bool) -> Columns:
-        """The columns of a file with such rows; `named` are those that the user names."""
+    def of(
+        cls, rows: Sequence[Mapping[str, Any]], named: Mapping[str, str | None], where: str, *, answered: bool
+    ) -> Columns:
+        """The columns of a file that begins with such rows, the first of them at `where`; `named` the user names."""
+        row = _outline(rows)
         for role, name in named.items():
             for part in _parts(row, name) if role == "input" else filter(None, [name]):
                 if _cell(row, part) is _ABSENT:
@@ -74,7 +77,7 @@ class Columns:
     def cells(self, row: Mapping[str, Any], where: str) -> dict[str, Any]:
         """What is read of a row, by role."""
         needed = {"input": self.input[:1] if len(self.input) == 1 else (), "options": self.options}
-        for role, names in {**needed, "answer": _listed(self.answer), "id": _listed(self.id)}.items():
+        for role, names in {**needed, "answer": _listed(self.answer)}.items():
             for name in names:
                 if _cell(row, name) is _ABSENT:
                     raise ConfigError(f"{where} has no field {name!r}{_meant(name, row)}: it is read as {role}")
@@ -82,9 +85,10 @@ class Columns:
         if self.answer is not None:
             cells["answer"] = _cell(row, self.answer)
         if self.id is not None:
-            cells["id"] = _cell(row, self.id)
+            cells["id"] = _cell(row, self.id, None)
         if len(self.options) > 1:
-            cells["options"] = [str(_cell(row, name)) for name in self.options if not _blank(_cell(row, name))]
+            texts = {_option_of(name): _cell(row, name) for name in self.options}
+            cells["options"] = {label: str(text) for label, text in texts.items() if not _blank(text)}
         elif self.options:
             cells["options"] = _cell(row, self.options[0])
         return cells
@@ -155,9 +159,15 @@ def _optional(columns: Sequence[Any], row: Mapping[str, Any], answer: str | None
     """Columns with an option each, if there are several and the answer is the letter or the text of one."""
     found = [str(column) for column in columns if _OPTION.fullmatch(str(column))]
     right = str(row.get(answer or "", "")).strip().casefold()
-    known = {name[-1].casefold() for name in found} | {str(row[name]).strip().casefold() for name in found}
+    labels = {_option_of(name).casefold() for name in found}
+    known = labels | {str(row[name]).strip().casefold() for name in found}
     fewest = 3 if all(len(name) == 1 for name in found) else 2
-    return tuple(found) if len(found) >= fewest and right in known else ()
+    return tuple(found) if len(labels) == len(found) >= fewest and right in known else ()
+
+
+def _option_of(column: str) -> str:
+    """The label of the option in a column such as `option_b`."""
+    return column[-1].upper()
 
 
 def _usual(role: str, columns: Sequence[Any]) -> str | None:
@@ -211,4 +221,14 @@ def _blank(value: Any) -> bool:
     """Whether there is nothing in a cell; one that is missing is another matter."""
     if isinstance(value, float):
         return math.isnan(value)
+    if isinstance(value, Mapping):  # as questions without an answer have it
+        return value.get("text") == []
     return value is None or (isinstance(value, str) and not value.strip())
+
+
+def _outline(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """All columns of some rows, each with the first value that is there: JSON may leave out what is empty."""
+    outline: dict[str, Any] = {}
+    for row in rows:
+        outline |= {name: value for name, value in row.items() if name not in outline or _blank(outline[name])}
+    return outline

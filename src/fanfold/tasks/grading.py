@@ -158,8 +158,10 @@ class MultipleChoice:
                 "there are no options: give them as a list in the field 'options', or as lines like 'A) ...' in input"
             )
         if right_option(problem, options) is None:
+            counted = "; positions count from 0" if isinstance(problem.answer, int) else ""
             return (
-                f"the answer {problem.answer!r:.80} is none of the options {', '.join(options)} nor one of their texts"
+                f"the answer {problem.answer!r:.80} is none of the options {', '.join(options)} nor one of their "
+                f"texts{counted}"
             )
         return ""
 

@@ -35,6 +35,8 @@ from fanfold.tasks.task import USUAL_CLAUSES, USUAL_LABELS, Grader, Problem, Tas
 ROWS, LARGEST = 5_000, 32_000_000
 #: The share of rows without input or answer that is passed over, and graders that need no answer.
 LACKING, UNANSWERED = 0.1, ("json", "regex", "judge")
+#: Rows that are looked at for the columns of a file.
+HEAD = 100
 _SETTINGS = {field.name for field in fields(Task)} - {"problems", "grader", "source"}
 
 
@@ -84,7 +86,8 @@ def load(
     ):
         raise ConfigError(f"there is no task {name!r}{nearest(name, BUILTIN)} (or give a file, or hf:NAME:SPLIT)")
     kind = None if grader is None else kind_of(grader)
-    draw = _Draw(named, kind not in UNANSWERED, rows, seed)
+    own = grader is not None and kind in (None, "own")
+    draw = _Draw(named, kind not in UNANSWERED, rows, seed, needed=not own)
     try:
         if isinstance(source, str | Path):
             table = open_table(name, encoding=encoding or spreadsheet_encoding(Path(name)))
@@ -171,10 +174,15 @@ def _repeated(problems: Sequence[Problem]) -> str:
 
 
 class _Draw:
-    """Reads rows once and keeps so many of them, every one with the same chance; what is kept depends on the seed."""
+    """Reads rows once and keeps so many of them, every one with the same chance; what is kept depends on the seed.
 
-    def __init__(self, named: Mapping[str, str | None], answered: bool, most: int | None, seed: int) -> None:
-        self._named, self._answered = named, answered
+    Rows without an answer are left out of `answered` problems; whether there must be a column of answers is `needed`.
+    """
+
+    def __init__(
+        self, named: Mapping[str, str | None], answered: bool, most: int | None, seed: int, *, needed: bool = True
+    ) -> None:
+        self._named, self._answered, self._needed = named, answered, answered and needed
         self._most = sys.maxsize if most is None else most
         self._rng = random.Random(seed)
         self._kept: list[_KeptRow] = []
@@ -184,9 +192,10 @@ class _Draw:
     def read(self, rows: Iterable[Row], source: str) -> None:
         room, chance = LARGEST, self._rng.random
         first = ""  # what the first row that lacks something lacks
-        for number, (row, where) in enumerate(rows, 1):
-            if number == 1:
-                self.columns = Columns.of(row, self._named, where, answered=self._answered)
+        head = list(itertools.islice(rows := iter(rows), HEAD))
+        if head:
+            self.columns = Columns.of([row for row, _ in head], self._named, head[0][1], answered=self._needed)
+        for number, (row, where) in enumerate(itertools.chain(head, rows), 1):
             self._rows = number
             key = -chance()
             if lacking := self.columns.lacks(row, answered=self._answered):
@@ -216,11 +225,16 @@ class _Draw:
         self._kept = []
         seen: dict[str, str] = {}
         for row in kept if self.columns.id else ():
-            if (other := seen.setdefault(str(row.cells["id"]), row.where)) is row.where:
+            id = row.cells["id"]
+            if id is not None and (other := seen.setdefault(str(id), row.where)) is row.where:
                 continue
             if self._named["id"] is None:  # only guessed
                 self.columns = self.columns.numbered()
                 break
+            if id is None:
+                raise ConfigError(
+                    f"{row.where} has nothing in {self.columns.id!r}: fill it in, or leave out --id-field"
+                )
             raise ConfigError(
                 f"{row.where} has the id {str(row.cells['id'])!r}, which {other} has too: make ids unique, or leave "
                 "out --id-field"
@@ -275,7 +289,9 @@ def _dialogue(said: Sequence[tuple[str, Any]]) -> Any:
     asked = [turn for turn in said if turn[0] != "system"]
     if len(asked) == 1:
         return asked[0][1]
-    return "\n".join(f"{speaker.capitalize()}: {text}" for speaker, text in asked)
+    return "\n".join(
+        f"{speaker.capitalize()}: {text}" for speaker, text in asked if text is not None
+    )  # but calls of tools
 
 
 def _spoken(value: Any) -> Any:
@@ -323,6 +339,8 @@ def _problem(kept: _KeptRow, id: str, columns: Columns) -> Problem:
     if "options" in kept.cells:
         note["options"] = _options(kept.cells["options"], where)
         options = options_of(Problem(id, text, note=note))
+        if isinstance(note["options"], Mapping) and str(answer) in options:  # its label, not its position
+            answer = str(answer)
         if (
             isinstance(answer, str)
             and answer.strip().isdecimal()
@@ -338,7 +356,8 @@ def _problem(kept: _KeptRow, id: str, columns: Columns) -> Problem:
 
 def _right(answer: Any, column: str) -> Any:
     """An answer; several that are right, as `{"text": [...]}` or in a column `answers`, as a tuple."""
-    several = answer.get("text") if isinstance(answer, Mapping) else answer if column.endswith("answers") else None
+    plural = column.casefold().endswith("answers")
+    several = answer.get("text") if isinstance(answer, Mapping) else answer if plural else None
     if not isinstance(several, list) or not several or not all(isinstance(text, str) for text in several):
         return answer
     right = tuple(dict.fromkeys(text.strip() for text in several))

@@ -165,11 +165,11 @@ class Own:
         getattr(self.function, "check_ready", lambda: None)()
 
     def tried(self, problem: Problem) -> float | None:
-        """The score of a problem's right answer; None where that would ask somebody.
+        """The score of a problem's right answer; None where there is none, or where that would ask somebody.
 
         A function that cannot grade it is refused, before any reply is paid for.
         """
-        if is_coroutine_function(self.function):  # it may ask somebody
+        if is_coroutine_function(self.function) or not problem.shown:  # it may ask somebody
             return None
         try:
             with unasked():
@@ -184,7 +184,8 @@ class Own:
             raise
         except Exception as error:
             raise ConfigError(
-                f"{self}: given the right answer of problem {problem.id!r}, it raises {type(error).__name__}: {error}"
+                f"{self}: given the right answer of problem {problem.id!r}, it raises {type(error).__name__}: {error} "
+                f"(the reply was {problem.shown!r:.60}; return 0 for one that cannot be read)"
             ) from error
 
     def _grade(self, value: Any) -> Grade:

@@ -145,6 +145,12 @@ def test_of_a_longer_conversation_all_that_was_said_before_is_asked(tmp_path: Pa
     assert task.problems == (Problem("1", "User: A lamp\nAssistant: Which?\nUser: The red one", "sold"),)
 
 
+def test_a_call_of_a_tool_is_not_taken_for_words() -> None:
+    said = [("user", "Hi"), ("assistant", None), ("tool", "5"), ("assistant", "a")]
+    task = load([{"messages": [{"role": role, "content": text} for role, text in said]}])
+    assert task.problems == (Problem("1", "User: Hi\nTool: 5", "a"),)
+
+
 TOLD = {"role": "developer", "content": "Sort."}
 ASKED = {"role": "user", "content": "Hi\nthere"}
 IN_PARTS = {"role": "user", "content": [{"type": "text", "text": "Hi"}, {"type": "text", "text": "there"}]}
@@ -210,6 +216,46 @@ def test_options_may_have_columns_of_their_own(tmp_path: Path) -> None:
     )
     task = load(csv(tmp_path / "b.csv", measured))
     assert task.problems[3].input == "case 3" and "not read: A, B, C" in task.source
+
+
+def test_an_option_that_is_missing_leaves_the_others_their_letters(tmp_path: Path) -> None:
+    table = "question,A,B,C,answer\n" + "".join(f"q {n},a {n},{f'b {n}' if n % 3 else ''},c {n},C\n" for n in range(20))
+    task = load(csv(tmp_path / "a.csv", table))
+    assert task.problems[3].input == "q 3\nA) a 3\nC) c 3"
+    assert asyncio.run(task.grader("c 3", task.problems[3])).score == 1
+
+
+@pytest.mark.parametrize("answers", [(1, 2), ("1", "2")])
+def test_the_number_of_an_option_counts_as_its_columns_do(answers: Any) -> None:
+    task = load([{"sentence": f"s {n}", "option1": "x", "option2": "y", "answer": answers[n % 2]} for n in range(9)])
+    assert task.problems[1].input == "s 1\n1) x\n2) y" and [p.answer for p in task.problems[:2]] == ["1", "2"]
+    rows = [{"question": f"q {n}", "choices": ["x", "y"], "answer": 1 + n % 2} for n in range(9)]
+    with pytest.raises(ConfigError, match=r"answer 2 is none of the options A, B .*positions count from 0"):
+        load(rows)
+
+
+def test_an_option_is_not_taken_for_the_answer() -> None:
+    rows = [{"question": f"q {n}", "answerA": "x", "answerB": "y", "answerC": "z", "correct": "B"} for n in range(9)]
+    with pytest.raises(ConfigError, match=r"which field holds the answer\? .*correct"):
+        load(rows)
+    assert load(rows, answer="correct").problems[0].input == "q 0\nA) x\nB) y\nC) z"
+
+
+def test_columns_that_the_first_row_lacks_are_read(tmp_path: Path) -> None:
+    rows = [{"id": n, "question": f"q {n}", "answer": f"a {n}", "context": f"c {n}"} for n in range(20)]
+    del rows[0]["context"], rows[0]["id"]
+    task = load(jsonl(tmp_path / "a.jsonl", rows))
+    assert [problem.input for problem in task.problems[:2]] == ["Question: q 0", "Context: c 1\nQuestion: q 1"]
+    assert task.problems[5].id == "6", "an id that a row lacks is none"
+    with pytest.raises(ConfigError, match=r"a\.jsonl, line 1 has nothing in 'id': fill it in, or leave out --id-field"):
+        load(str(tmp_path / "a.jsonl"), id="id")
+
+
+def test_questions_without_an_answer_are_counted_as_such() -> None:
+    rows = [{"question": f"q {n}", "answers": {"text": [] if n == 3 else [f"a {n}"]}} for n in range(20)]
+    task = load(rows)
+    assert len(task.problems) == 19 and "1 without input or answer left out" in task.source
+    assert load([{"Question": f"q {n}", "Answers": ["x", "y"]} for n in range(9)]).problems[0].answer == ("x", "y")
 
 
 def test_the_position_of_an_option_may_be_a_text(tmp_path: Path) -> None:
@@ -282,6 +328,7 @@ def test_a_file_of_an_old_spreadsheet_is_read_and_said(tmp_path: Path) -> None:
         ("Hvað er þetta, fór Þórður á ís {}?", "cp1252", True),
         ("Är ön på åsen {}?", "cp1252", True),
         ("Cost “{}” – 5 €, 3 m³ …", "cp1252", True),
+        ("İstanbul'da güneş {} saat açtı mı?", "cp1254", False),
     ],
 )
 def test_a_file_of_another_part_of_the_world_is_not_taken_for_a_western_one(

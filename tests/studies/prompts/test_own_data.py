@@ -27,6 +27,7 @@ from fanfold.models.http_exchange import Response
 from fanfold.models.simulated import SimulatedTransport
 from fanfold.simulator import Simulator, SimulatorConfig
 from fanfold.studies.prompts import PromptsConfig, study
+from fanfold.studies.prompts.evaluator import _is_about_prompt
 from fanfold.studies.prompts.study import _sizes
 from fanfold.tasks import load
 from fanfold.tasks.grading import CodeTests, Exact, JsonSchema, Numeric, Regex
@@ -512,6 +513,34 @@ def test_a_problem_that_no_model_takes_counts_as_wrong_and_the_search_goes_on(tm
     assert 0 < figures["held_out"]["accuracy"] < 1 and run.view.info.failures == 0
     said = [event.message for event in watched if isinstance(event, Notice) and "not taken" in event.message]
     assert len(said) == 1 and "maximum context length" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("error", "own"),
+    [
+        ("max_tokens is too large: 32768. This model supports at most 16384 completion tokens", False),
+        ("Invalid 'stop': array too long. Expected an array with maximum length 4, but got 5 instead.", False),
+        ("'max_tokens' is too large: 5000. This model's maximum context length is 4096 tokens and your request has 50 "
+         "input tokens (5000 > 4096 - 50).", False),
+        ("'max_tokens' is too large: 200. This model's maximum context length is 4096 tokens and your request has 4050 "
+         "input tokens (200 > 4096 - 4050).", True),
+        ("This model's maximum context length is 4096 tokens. However, you requested 5050 tokens (50 in the messages, "
+         "5000 in the completion). Please reduce the length of the messages or completion.", False),
+        ("input length and `max_tokens` exceed context limit: 188240 + 21333 > 200000", True),
+        ("prompt is too long: 210000 tokens > 200000 maximum", True),
+        ("Invalid 'messages[0].content': string too long. Expected a string with maximum length 10485760", True),
+        ("Invalid prompt: your prompt was flagged as potentially violating our usage policy.", True),
+    ],
+)  # fmt: skip
+def test_a_limit_that_is_too_large_is_no_wrong_answer(error: str, own: bool) -> None:
+    assert _is_about_prompt(error) == own
+
+
+def test_a_file_called_like_a_built_in_task_says_how_it_was_read(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "sentiment.csv", ("text", "label"), reviews(40))
+    remarks = study(PromptsConfig(task=path, model=("simulated/gpt-4o-mini",))).remarks
+    assert any("input from 'text', answer from 'label'" in remark for remark in remarks)
+    assert not study(PromptsConfig(task="sentiment", model=("simulated/gpt-4o-mini",))).remarks
 
 
 def test_problems_that_are_probably_too_long_are_counted_at_the_start(tmp_path: Path) -> None:

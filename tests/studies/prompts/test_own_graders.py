@@ -86,7 +86,7 @@ def broken(reply: str, problem: Problem) -> float:
         (lambda reply, problem: "good", "it returned 'good'"),
         (lambda reply, problem: 7, "it returned 7"),
         (lambda reply: 1.0, r"is called with \(reply, problem\): too many positional arguments"),
-        (broken, "grader 'broken': given the right answer of problem '0', it raises KeyError: 'x'"),
+        (broken, "given the right answer of problem '0', it raises KeyError: 'x' .the reply was 'a'; return 0 for"),
         ("exact", "grader must be callable"),
     ],
 )
@@ -166,6 +166,20 @@ def test_a_grader_that_asks_a_model_is_not_tried_but_may_ask_during_the_run() ->
     assert not asked
     run = study(PromptsConfig(model=("simulated/gpt-4o-mini",), trials=2), task=task).run("async:4")
     assert asked and run.summary is not None and run.summary.figures["held_out"]["accuracy"] == 1.0
+
+
+@pytest.mark.parametrize("function", [plain, awaited, AlwaysGood()])
+def test_a_grader_of_ones_own_needs_no_answers(function: Any) -> None:
+    task = load([{"prompt": f"Write {n}"} for n in range(20)], grader=function)
+    assert task.problems[0] == Problem("1", "Write 0", None) and task.source == "rows: 20 problems, input from 'prompt'"
+    some = [{"prompt": f"Write {n}", "answer": None if n == 3 else "a"} for n in range(20)]
+    assert len(load(some, grader=function).problems) == 19
+
+
+@pytest.mark.parametrize("function", [plain, awaited, AlwaysGood()])
+def test_a_run_that_an_earlier_version_began_knows_the_grader(function: Any) -> None:
+    built = study(PromptsConfig(model=("simulated/gpt-4o-mini",)), task=Task("mine", PROBLEMS, function))
+    assert built.evaluate.fingerprint["grader"] is function
 
 
 FILE = """

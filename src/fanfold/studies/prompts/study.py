@@ -41,10 +41,10 @@ from fanfold.studies.prompts.space import (
     too_long,
 )
 from fanfold.study import Study
-from fanfold.tasks import BUILTIN, Split, Task, load
+from fanfold.tasks import Split, Task, load
 from fanfold.tasks.graders import settings_of
 from fanfold.tasks.grading import CodeTests, unguarded
-from fanfold.tasks.task import Own, Size
+from fanfold.tasks.task import SETTINGS, Own, Size
 
 #: How many prompts a writer proposes at the start, and how many examples it is shown.
 PROPOSED, SHOWN = 3, 5
@@ -131,7 +131,7 @@ def _sizes(config: PromptsConfig, task: Task) -> dict[str, Size]:
 def _remarks(config: PromptsConfig, task: Task, split: Split, fitting: int) -> tuple[str, ...]:
     """What was inferred about a task from a file, and how few problems there are."""
     remarks = []
-    if task.source and task.name not in BUILTIN:
+    if task.source and task.source != SETTINGS.get(task.name, {}).get("source"):
         remarks.append(f"{task.source} (--input-field, --answer-field, --grader, --max-tokens)")
     if isinstance(task.grader, Own) and task.grader.tried(problem := task.problems[0]) == 0:
         remarks.append(
