@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fanfold.errors import ConfigError
 from fanfold.studies.critic.actor import KL_BOUND, SIGNALS, Actor, ChoicePolicy, Decision, advantages, pick
 from fanfold.studies.critic.online import OnlineResponse
 from fanfold.studies.critic.online_loop import OnlineOptimiser
@@ -157,3 +158,10 @@ def test_an_actor_of_ones_own_may_choose_by_argmax() -> None:
     step = OnlineOptimiser(echo, ["Hm.", "Be warm and kind.", "Be brief."], actor=Longest()).step("Why?", np.float32(1))
     assert step.response_shown == "Be warm and kind. Why?" and step.feedback_score == 1.0
     assert type(step.prompt_index_used) is int
+
+    class Several(Longest):
+        def select(self, query: str, candidates: Sequence[OnlineResponse]) -> int:
+            return np.array([0, 1])  # type: ignore[return-value]
+
+    with pytest.raises(ConfigError, match="give an index"):
+        OnlineOptimiser(echo, ["Hm.", "Be brief."], actor=Several()).step("Why?", 1.0)

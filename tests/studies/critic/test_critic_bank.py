@@ -114,6 +114,8 @@ def test_a_prompt_may_be_a_file_and_its_mere_name_is_refused(tmp_path: Path, mon
     monkeypatch.chdir(tmp_path)
     (tmp_path / "brief.txt").write_text("\ufeffBe brief.\nAlways.\n", encoding="utf-8")
     (tmp_path / "none.txt").write_text("\n")
+    long = f"@ {120 * '回'}", f"{90 * '答'}1.5{90 * '短'}"  # more bytes than the name of a file may have
+    assert CriticConfig(prompts=long).prompts == long
     config = CriticConfig(prompts=("@brief.txt", "@you there, be warm.", "No.5"), pinned="@brief.txt")
     assert config.prompts == ("Be brief.\nAlways.", "@you there, be warm.", "No.5")
     assert config.pinned == "Be brief.\nAlways."

@@ -17,7 +17,7 @@ import pytest
 
 from fanfold.errors import CallFailed, ConfigError, UnknownShow
 from fanfold.ledger import RunView
-from fanfold.studies.critic import Critic, CriticConfig, application, study
+from fanfold.studies.critic import ActorCriticParams, Critic, CriticConfig, application, study
 from fanfold.studies.critic.learner import FeedbackLearner
 from fanfold.studies.critic.shown import answers, overview
 from fanfold.studies.critic.simulated import planted_queries, qualities
@@ -500,6 +500,16 @@ def test_a_critic_that_began_with_one_prompt_asks_two_once_there_are_two(tmp_pat
         assert len(critic.ask_sync("How do I dry herbs?", show=2).texts) == 2
 
 
+@pytest.mark.parametrize("given", [{"num_candidates": 3}, ActorCriticParams(num_candidates=3, exploration=0.3)])
+def test_settings_of_the_choice_say_how_many_prompts_answer(tmp_path: Path, given: Any) -> None:
+    with begin(tmp_path / "app.db", prompts=[*PROMPTS, "Answer in verse."], actor_critic=given) as critic:
+        assert critic.config.actor_critic.num_candidates == 3
+    with Critic.open(tmp_path / "app.db", actor_critic=ActorCriticParams(exploration=0.2)) as critic:
+        assert critic.config.actor_critic == ActorCriticParams(num_candidates=3, exploration=0.2)
+    with begin(tmp_path / "new.db", evolve=True, evolution={"population_size": 6}) as critic:
+        assert critic.config.evolution.population_size == len(critic.ranking()) == 6
+
+
 def test_two_answers_of_one_prompt_are_refused_before_the_model_is_asked(tmp_path: Path) -> None:
     begin(tmp_path / "app.db").close()
     with (
@@ -515,6 +525,9 @@ def test_two_answers_of_one_prompt_are_refused_before_the_model_is_asked(tmp_pat
     [
         ({"prompts": {"a": "Be brief.", "b": "Be warm."}}, "a list of texts, not the mapping"),
         ({"candidates": 0}, "num_candidates must be at least 1, not 0"),
+        ({"candidates": "2"}, "num_candidates must be a whole number, not '2'"),
+        ({"timeout": "60"}, "timeout must be seconds above 0, or None, not '60'"),
+        ({"expires": "1h"}, "expires must be seconds of at least 0, not '1h'"),
     ],
 )
 def test_prompts_and_candidates_that_cannot_be_meant_are_refused(

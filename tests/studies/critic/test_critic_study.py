@@ -12,12 +12,14 @@ from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fanfold.config import describe, from_mapping
 from fanfold.errors import CallFailed, ConfigError
+from fanfold.ledger import TrialRow
 from fanfold.prompting.genome import Genome
 from fanfold.rehearsal import estimate, rehearse
 from fanfold.studies.critic import (
@@ -30,7 +32,9 @@ from fanfold.studies.critic import (
     study,
 )
 from fanfold.studies.critic.conclusion import slope
+from fanfold.studies.critic.evaluator import CriticEvaluator
 from fanfold.studies.critic.features import CUES, cues
+from fanfold.studies.critic.feedback import ModelJudge
 from fanfold.studies.critic.queries import BUILT_IN, load_queries
 from fanfold.studies.critic.shown import answers, guess_of, headline
 from fanfold.studies.critic.simulated import (
@@ -42,6 +46,8 @@ from fanfold.studies.critic.simulated import (
     preference,
     respond,
 )
+from fanfold.studies.critic.strategy import CriticStrategy
+from fanfold.types import Failed, Ok, Result, Trial
 
 SIMULATED: dict[str, Any] = {"model": "simulated/critic", "feedback": "simulated", "bootstrap_queries": 4}
 
@@ -116,6 +122,15 @@ def test_queries_are_a_column_of_a_table(tmp_path: Path) -> None:
     table.write_text("customer,id\nWhen?,1\n")
     with pytest.raises(ConfigError, match=r"line 2 has no query: name its column `query` \(columns: customer, id\)"):
         load_queries(str(table))
+    for said in ("7", '" "'):
+        (tmp_path / "odd.jsonl").write_text(f'{{"query": {said}}}')
+        with pytest.raises(ConfigError, match="line 1: 'query' is no text that asks something, but "):
+            load_queries(str(tmp_path / "odd.jsonl"))
+    for name in ("old.csv", "old.txt"):
+        (tmp_path / name).write_bytes("query\nWarum fällt der Apfel?\nWie hängt das zusammen?\n".encode("cp1252"))
+    assert load_queries(str(tmp_path / "old.csv")) == ("Warum fällt der Apfel?", "Wie hängt das zusammen?")
+    with pytest.raises(ConfigError, match="not in UTF-8"):
+        load_queries(str(tmp_path / "old.txt"))
     listed = tmp_path / "q.json"
     listed.write_text('[{"query": "Who?"}]')
     assert load_queries(str(listed)) == ("Who?",)
@@ -259,6 +274,50 @@ def test_now_and_then_no_feedback_does_not_stop_a_run() -> None:
     said[:] = [0] * 7  # the eighth answer is the first one asked for
     done = study(CriticConfig(**SIMULATED, total=16), feedback=moody).run()
     assert done.summary is not None and done.summary.figures["answered"] == 2
+
+
+def test_tries_at_one_question_are_not_taken_for_questions() -> None:
+    asked = 0
+
+    async def slow_to_answer(query: str, responses: tuple[str, ...]) -> float:
+        nonlocal asked
+        asked += 1
+        if asked % 7:
+            raise ValueError("not yet")
+        return 0.5
+
+    config = CriticConfig(**SIMULATED | {"bootstrap_queries": 1}, total=2, concurrent=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("random.uniform", lambda low, high: 0.0)  # no wait between the tries
+        done = replace(study(config, feedback=slow_to_answer), retries=6).run()
+    assert done.summary is not None and done.summary.figures["answered"] == 2 and asked == 14
+
+
+def test_what_the_critic_expected_is_said_of_the_answer_that_was_shown_where_another_failed() -> None:
+    config = CriticConfig(model="simulated/critic", actor_critic=ActorCriticParams(num_candidates=3), total=1)
+    search = CriticStrategy(config, ("How do I dry herbs?",))
+    search.begin(1)
+    (asked,) = search.ask(1)
+    texts = {2: "Because.", 1: "Hang them up in small bunches. Then wait for two weeks."}
+    outcomes = {f"slot-{slot}": Ok(0.0, data={"text": text, "tokens": 4}) for slot, text in texts.items()}
+    search.tell(Result(Trial(0, asked), 0.0, {"slot-0": Failed("error", "no"), **outcomes}, None))
+    (show,) = search.ask(1)
+    row = TrialRow(1, None, None, None, None, None, 0, msgspec.to_builtins(show), search.origin(show))
+    assert guess_of(row) == pytest.approx(search.memory.waiting[0].guess(), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "address"),
+    [
+        ("llama", "http://127.0.0.1:9/v1"),
+        ("org/llama", "http://127.0.0.1:9/v1"),
+        ("ollama/llama", "http://127.0.0.1:11434/v1"),
+    ],
+)
+def test_a_judge_and_a_writer_of_another_provider_are_asked_there(name: str, address: str) -> None:
+    evaluate = CriticEvaluator("qwen", f"judge:{name}", base_url="http://127.0.0.1:9/v1", writer=name)
+    assert isinstance(evaluate.judged, ModelJudge)
+    assert evaluate.judged.asked.url == evaluate.writing().url == address
 
 
 @pytest.mark.slow

@@ -32,7 +32,7 @@ from fanfold.studies.critic.config import CriticConfig
 from fanfold.studies.critic.evaluator import Generate, Show, Shown, answering, slots
 from fanfold.studies.critic.feedback import KINDS, Feedback, aggregate, read
 from fanfold.studies.critic.learner import FeedbackLearner, ShowMark, ShowOrigin
-from fanfold.studies.critic.opening import plain, settings_of, texts_of
+from fanfold.studies.critic.opening import check_seconds, plain, settings_of, texts_of
 from fanfold.summary import Section, Summary
 from fanfold.sync import start_beside
 
@@ -117,8 +117,7 @@ class Critic:
             raise ConfigError(f"{name!r} cannot be a critic's name: use letters, digits, dots, dashes and underscores")
         for key in set(STUDY_ONLY).intersection(settings):
             raise ConfigError(f"{key} is a setting of the study `fanfold run critic`: leave it out")
-        if timeout is not None and not timeout > 0:
-            raise ConfigError(f"timeout must be seconds above 0, or None, not {timeout!r}")
+        check_seconds(timeout, expires)
         changes = {key: plain(value) for key, value in settings.items()}
         if model is not None:
             changes["model"] = model

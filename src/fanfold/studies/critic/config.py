@@ -12,9 +12,6 @@ from fanfold.capabilities import Effort
 from fanfold.config import Settings, content, option
 from fanfold.errors import ConfigError
 
-#: A name of a file is not longer.
-NAME = 255
-
 
 @dataclass(frozen=True)
 class EvolutionaryParams(Settings):
@@ -153,12 +150,19 @@ def prompt_text(text: Any, what: str) -> Any:
     """A prompt as it was given; `@FILE` stands for what is in the file, and the mere name of a file is refused."""
     name = text.strip() if isinstance(text, str) else ""
     one_word = len(name.split()) == 1
-    if not name or "\n" in name or len(name) > NAME:
+    if not name or "\n" in name:
         return text
-    if name.startswith("@") and (one_word or Path(name[1:]).is_file()):
+    if name.startswith("@") and (one_word or _is_file(name[1:])):
         if not (found := content(name, what).removeprefix("\ufeff").strip()):
             raise ConfigError(f"{what}: {name[1:]} is empty: write the prompt into it")
         return found
-    if one_word and Path(name).suffix and Path(name).is_file():
+    if one_word and Path(name).suffix and _is_file(name):
         raise ConfigError(f"{what}: {name} is the name of a file: write @{name} for the text in it")
     return text
+
+
+def _is_file(name: str) -> bool:
+    try:
+        return Path(name).is_file()
+    except OSError:  # a text that is longer, in bytes, than any name
+        return False

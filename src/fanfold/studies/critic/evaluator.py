@@ -15,6 +15,7 @@ from fanfold.errors import CallFailed
 from fanfold.fingerprints import Unknown
 from fanfold.models import Model, model
 from fanfold.models.catalogue import defined
+from fanfold.models.providers import provider_names
 from fanfold.prompting.genome import Genome
 from fanfold.prompting.writing import rewrite
 from fanfold.schedule import Plan, Schedule
@@ -36,17 +37,20 @@ _REMEDY = (
 
 
 class Silence:
-    """Counts questions without feedback: `lasts` once the first 5 failed, or later 20 in a row."""
+    """The questions without feedback since the last that got some; too many are the first 5, or later 20."""
 
     def __init__(self) -> None:
-        self.failed, self._most = 0, 5
+        self._failed: set[int] = set()
+        self._most = 5
 
-    def lasts(self) -> bool:
-        self.failed += 1
-        return self.failed >= self._most
+    def lasts(self, number: int) -> int:
+        """Note that a question got no feedback, however often it was asked; how many did not, if that is too many."""
+        self._failed.add(number)
+        return len(self._failed) if len(self._failed) >= self._most else 0
 
     def end(self) -> None:
-        self.failed, self._most = 0, 20
+        self._failed.clear()
+        self._most = 20
 
 
 class Generate(msgspec.Struct, frozen=True, tag="generate"):
@@ -180,7 +184,18 @@ class CriticEvaluator:
     def judged(self) -> FeedbackSource:
         if self.source is not None:
             return own_source(self.source, self.ask)
-        return source_of(self.feedback, self.ask, self.base_url, self.effort)
+        return source_of(self.feedback, self.ask, self._address(self.feedback.removeprefix("judge:")), self.effort)
+
+    def writing(self) -> Model:
+        """The model that writes new prompts, where there is one."""
+        assert self.writer is not None
+        return model(self.writer, base_url=self._address(self.writer))
+
+    def _address(self, name: str) -> str | None:
+        """Where a judge or a writer is asked: at `base_url` too, unless its name says who else has it."""
+        provider, slash, _ = name.partition("/")
+        others = slash and provider in provider_names() and provider != self.model.partition("/")[0]
+        return None if others or defined(name) else self.base_url
 
     @functools.cached_property
     def _silence(self) -> Silence:
@@ -190,7 +205,7 @@ class CriticEvaluator:
         """Refuse a model that cannot be asked: one that nobody knows, or without a key."""
         answering(self.model, self.base_url)
         if self.writer is not None:
-            model(self.writer)
+            self.writing()
         getattr(self.judged, "check_ready", lambda: None)()
 
     async def __call__(self, candidate: Step, case: Case) -> Ok:
@@ -219,20 +234,19 @@ class CriticEvaluator:
         except CallFailed:
             raise  # the broker and its breaker know what to do about calls
         except Exception as error:
-            if not self.patient and self._silence.lasts():
+            if not self.patient and (many := self._silence.lasts(candidate.number)):
                 reason = f"{type(error).__name__}: {error}"
-                text = f"{self._silence.failed} questions in a row got no feedback, the last for this reason: {reason}"
+                text = f"{many} questions in a row got no feedback, the last for this reason: {reason}"
                 await stop_run(CallFailed("no-feedback", f"{text[:600]}. {_REMEDY}"))
             raise
         self._silence.end()
         return said
 
     async def _write(self, candidate: Write) -> Ok:
-        assert self.writer is not None  # nothing else asks for it
         parents = tuple({"system prompt": prompt.text} for prompt in candidate.prompts)
         how: How = "reflect" if candidate.failures else "paraphrase"
         request: Written[Mapping[str, str]] = Written(how, parents, candidate.failures, candidate.number)
-        text = await rewrite(request, model(self.writer), description=PURPOSE, kind="prompt", max_tokens=1024)
+        text = await rewrite(request, self.writing(), description=PURPOSE, kind="prompt", max_tokens=1024)
         return Ok(0.0, data={"text": text})
 
 

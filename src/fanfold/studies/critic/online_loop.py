@@ -196,7 +196,10 @@ class OnlineOptimiser:
         if blind:
             return random.Random(derive_seed(0, "blind", self._steps)).randrange(len(candidates))
         chosen = self.actor.select(query, candidates)
-        place = operator.index(chosen) if hasattr(chosen, "__index__") else -1  # numpy's argmax gives its own integers
+        try:
+            place = operator.index(chosen)  # numpy's argmax gives its own integers
+        except TypeError:
+            place = -1
         if isinstance(chosen, bool) or not 0 <= place < len(candidates):
             raise ConfigError(f"the actor chose {chosen!r} among {len(candidates)} candidates: give an index of them")
         return place

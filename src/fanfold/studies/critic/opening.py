@@ -8,7 +8,7 @@ from typing import Any
 
 from fanfold.config import from_mapping
 from fanfold.errors import ConfigError
-from fanfold.studies.critic.config import CriticConfig, prompt_text
+from fanfold.studies.critic.config import ActorCriticParams, CriticConfig, prompt_text
 
 #: Where an application differs from a study: it continues for as long as people ask.
 DEFAULTS: dict[str, Any] = {"half_life": 200.0, "evolve": False, "max_tokens": 512}
@@ -29,10 +29,22 @@ def texts_of(prompts: Iterable[str] | None) -> list[str] | None:
     return None if prompts is None else [prompt_text(text, "prompts") for text in prompts]
 
 
+def check_seconds(timeout: Any, expires: Any) -> None:
+    """Refuse a `timeout` or an `expires` that is no time."""
+    if isinstance(expires, bool) or not isinstance(expires, int | float) or not expires >= 0:
+        raise ConfigError(f"expires must be seconds of at least 0, not {expires!r}")
+    if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0):
+        raise ConfigError(f"timeout must be seconds above 0, or None, not {timeout!r}")
+
+
 def plain(value: Any) -> Any:
     """A setting as it is recorded: settings of its own as a mapping."""
-    is_settings = dataclasses.is_dataclass(value) and not isinstance(value, type)
-    return dataclasses.asdict(value) if is_settings else value
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return value
+    kept = dataclasses.asdict(value)
+    if isinstance(value, ActorCriticParams) and value.num_candidates == ActorCriticParams.num_candidates:
+        del kept["num_candidates"]  # the default of a study; an application has its own
+    return kept
 
 
 def settings_of(
@@ -54,12 +66,13 @@ def settings_of(
     begun = {"prompts": given, **DEFAULTS, "evolution": {}, "actor_critic": {}} if former is None else former["fields"]
     fields = {**begun, **changes}
     # Without evolution the prompts are those given, and each answer has a prompt of its own.
-    room = len(given) if not fields["evolve"] and former is None else begun["evolution"].get("population_size", 10)
-    size = max(len(given), room)
-    fields["evolution"] = {"elite_size": min(2, size), **fields["evolution"], "population_size": size}
+    evolution = {"population_size": begun["evolution"].get("population_size", 10), **fields["evolution"]}
+    size = len(given) if not fields["evolve"] and former is None else max(len(given), evolution["population_size"])
+    fields["evolution"] = {"elite_size": min(2, size), **evolution, "population_size": size}
     before = (former or {}).get("candidates") or begun["actor_critic"].get("num_candidates", CANDIDATES)
-    wanted = before if candidates is None else candidates
-    fields["actor_critic"] = {**fields["actor_critic"], "num_candidates": min(wanted, size)}
+    wanted = changes.get("actor_critic", {}).get("num_candidates", before) if candidates is None else candidates
+    many = min(wanted, size) if isinstance(wanted, int) else wanted  # which the config refuses
+    fields["actor_critic"] = {**fields["actor_critic"], "num_candidates": many}
     config = from_mapping(CriticConfig, fields, where)
     if former is not None:
         recorded = from_mapping(CriticConfig, former["fields"], where)

@@ -234,8 +234,10 @@ def _guesses(row: TrialRow) -> list[Guess]:
     if choice := origin.get("choice"):
         every = choice["candidates"]
         return [Guess(every[at]["expected"], every[at]["sd"]) for at in choice["chosen"]]
-    if "expected" in origin and all(each["slot"] < len(origin["expected"]) for each in shown):
-        return [Guess(origin["expected"][each["slot"]], origin["sd"][each["slot"]]) for each in shown]
+    # Earlier runs have no places; where every response came, the slots are these.
+    places = origin.get("chosen") or [each["slot"] for each in shown]
+    if "expected" in origin and all(place < len(origin["expected"]) for place in places):
+        return [Guess(origin["expected"][place], origin["sd"][place]) for place in places]
     return []
 
 

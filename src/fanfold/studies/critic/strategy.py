@@ -151,6 +151,7 @@ class CriticStrategy(Strategy[Step]):
             "expected": [round(each.expected, 4) for each in waiting.candidates],
             "sd": [round(each.sd, 4) for each in waiting.candidates],
             "probability": [round(waiting.probabilities[each], 4) for each in waiting.chosen],
+            "chosen": list(waiting.chosen),
         }
 
     def follow(self, asked: Step, recorded: Any) -> Step | None:
