@@ -121,3 +121,35 @@ def test_a_class_that_reads_like_a_gap_is_said(tmp_path: Path) -> None:
     assert "30 rows without 'pain' are left out" in table("", "mild", "strong").remarks
     with pytest.raises(ConfigError, match=r"'pain' is always 'mild', or missing \('None' counts as missing"):
         table("None", "mild")
+
+
+def test_labels_in_lists_are_those_of_an_array() -> None:
+    hot = np.eye(3, dtype=int)[np.arange(120) % 3]
+    for x in (ROWS, IMAGES):
+        assert learnt(x, hot.tolist()).digest == learnt(x, hot).digest
+        assert learnt(x, [[pet] for pet in PETS]).digest == learnt(x, PETS).digest
+    with pytest.raises(ConfigError, match=r"arrays: numbers are needed, not <U3"):
+        learnt(ROWS, np.stack([PETS, PETS], axis=1))
+
+
+def test_a_label_beyond_the_number_of_classes_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"the label 4, but 3 classes: number them from 0 to 2"):
+        learnt(ROWS, np.arange(120) % 5, classes=3)
+    assert learnt(ROWS, np.arange(120) % 5, classes=7).shape.classes == 7
+
+
+def test_separate_parts_of_rows_need_no_weights_and_may_have_answers_in_a_column() -> None:
+    answers = np.arange(120) % 2
+    weights = np.arange(120) + 1.0
+    test = (ROWS[:9], answers[:9])
+    data = from_arrays(ROWS, answers, validation=0.2, test=test, weights=weights)
+    assert data.train.weights is not None and len(data.test) == 9
+    whole = from_arrays(ROWS, answers, validation=0.2, test=0, weights=weights)
+    np.testing.assert_array_equal(data.train.weights, whole.train.weights)
+    assert from_arrays(ROWS, answers, validation=0.2, test=(ROWS[:9], answers[:9, None])).test.labels.tolist() == [
+        *answers[:9]
+    ]
+    with pytest.raises(ConfigError, match="a separate part has answers of another shape"):
+        from_arrays(ROWS, ROWS[:, :2], validation=0.2, test=test)
+    with pytest.raises(ConfigError, match="weights must be 120 numbers"):
+        from_arrays(ROWS, answers, validation=0.2, test=test, weights=np.ones(129))

@@ -265,6 +265,7 @@ def test_any_pairs_of_images_and_labels_will_do() -> None:
     assert digest(from_loaders([(x[:20], y[:20]), [x[20:].tolist(), y[20:].tolist()]])) == expected
     assert digest(from_loaders(list(zip(x, y)))) == expected
     assert digest(from_loaders((x, y))) == digest(from_loaders((x, y[:, None]))) == expected
+    assert len(from_loaders((x, y), validation=np.int64(9)).validation) == 9
     kept = from_loaders((x, y), validation=(x[:5], y[:5]))
     assert (len(kept.train), len(kept.validation), len(kept.test)) == (60, 5, 0)
 

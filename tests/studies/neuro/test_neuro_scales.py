@@ -53,6 +53,40 @@ def test_money_and_its_signs_are_read_as_people_write_them(texts: list[str], num
     np.testing.assert_array_equal([number(text, decimal) for text in texts], numbers)
 
 
+def test_a_decimal_point_among_decimal_commas_is_not_passed_over(tmp_path: Path) -> None:
+    texts = [f"{i}.5" if i % 15 == 0 else f"{i},5" for i in range(90)]
+    data = read(tmp_path / "t.csv", ";", size=texts, y=[i % 2 for i in range(90)])
+    np.testing.assert_array_equal(column(data, "size").numbers(["30.5", "31,5", "1.030,5"]), [np.nan, 31.5, 1030.5])
+    assert "in 'size', 6 texts such as '0.5' count as missing" in data.remarks
+
+
+@pytest.mark.parametrize(
+    ("texts", "numbers"),
+    [
+        (["987", "1.234", "12.345"], [987.0, 1234.0, 12345.0]),
+        (["1.234.567", "2.345"], [1234567.0, 2345.0]),
+        (["-5", "€ 1.234"], [-5.0, 1234.0]),
+    ],
+)
+def test_points_divide_thousands_where_they_cannot_be_decimal(
+    tmp_path: Path, texts: list[str], numbers: list[float]
+) -> None:
+    data = read(tmp_path / "t.csv", ";", people=texts * 40, y=list(range(len(texts))) * 40)
+    assert column(data, "people").numbers(texts).tolist() == numbers
+    assert any(each.startswith("in 'people', points divide thousands, as in '") for each in data.remarks)
+    target = read(tmp_path / "t.csv", ";", x=range(40 * len(texts)), people=texts * 40)
+    assert target.shape.target == "classes"  # a few whole numbers
+
+
+@pytest.mark.parametrize(
+    "texts", [["1234", "1.234"], ["1.234", "2.345"], ["0.123", "12.345", "7"], ["1.234", "1.5", "7"]]
+)
+def test_points_that_may_be_decimal_are(tmp_path: Path, texts: list[str]) -> None:
+    data = read(tmp_path / "t.csv", ";", size=texts * 40, y=list(range(len(texts))) * 40)
+    assert column(data, "size").numbers(texts).tolist() == [float(text) for text in texts]
+    assert column(read(tmp_path / "u.csv", size=["987", "1.234"] * 40, y=[0, 1] * 40), "size").decimal == "."
+
+
 def test_thousands_of_dollars_are_thousands_in_any_table(tmp_path: Path) -> None:
     amounts = [50.0 * i - 500 for i in range(100)]
     texts = [f"(${-amount:,.2f})" if amount < 0 else f"${amount:,.2f}" for amount in amounts]
@@ -105,6 +139,14 @@ def test_dates_tell_season_weekday_and_time(tmp_path: Path) -> None:
     assert monday[3:10].sum() == 1.0
     plain = read(tmp_path / "t.csv", when=["2024-01-01", "2024-01-08"] * 50, y=[0, 1] * 50)
     assert column(plain, "when").parts == ()  # no part of the calendar differs
+
+
+def test_a_date_for_never_does_not_hide_what_the_others_say(tmp_path: Path) -> None:
+    first = datetime.date(2023, 1, 1)
+    until = ["9999-12-31" if i % 10 == 0 else str(first + datetime.timedelta(days=i)) for i in range(400)]
+    when = column(read(tmp_path / "t.csv", until=until, y=[i % 2 for i in range(400)]), "until")
+    assert np.diff(when.encoded(["2023-01-02", "2023-06-01", "2024-01-31", "9999-12-31"])[:, 0]).min() > 0.2
+    assert when.parts == ("year", "week")
 
 
 def test_what_a_column_becomes_is_the_same_from_its_file(tmp_path: Path) -> None:

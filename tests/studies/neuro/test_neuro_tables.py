@@ -445,3 +445,51 @@ def test_what_was_inferred_names_only_options_that_change_it(tmp_path: Path) -> 
 def test_mistakes_are_counted_in_rows_or_in_images() -> None:
     for unit, section in ("rows", answered([0, 1], [0, 0])), ("images", answered([0, 1], [0, 0], unit="images")):
         assert section.text == f"1 of 2 test {unit} were taken for another class." and unit in section.columns
+
+
+def test_a_table_of_another_alphabet_is_refused_and_read_by_the_encoding_that_is_named(tmp_path: Path) -> None:
+    rows = [(("Москва", "Казань", "Тверь")[i % 3], i, i % 2) for i in range(90)]
+    lines = ["город,цена,y", *(",".join(map(str, row)) for row in rows)]
+    path = tmp_path / "towns.csv"
+    path.write_bytes("\n".join(lines).encode("cp1251"))
+    with pytest.raises(ConfigError, match=r"name its encoding \(--encoding\), such as .*cp1251"):
+        table(str(path), features="rich")
+    encoder = table(str(path), features="rich", encoding="cp1251").table
+    assert encoder is not None and encoder.features == ["город=Казань", "город=Москва", "город=Тверь", "цена"]
+    assert table(str(path), features="plain").shape.channels == 4  # a run of an earlier version continues
+
+
+def test_names_with_numbers_are_classes_if_they_are_said_to_be(tmp_path: Path) -> None:
+    path = written(tmp_path / "f.csv", ("x", "flight"), [(i / 7, f"KLM{100 + i % 25}") for i in range(500)])
+    with pytest.raises(ConfigError, match=r"numbers with a unit, such as 'KLM100'.*--predict-as classes"):
+        table(path)
+    assert table(path, predict_as="classes").shape.classes == 25
+
+
+def test_rows_without_names_must_have_as_many_values_as_columns() -> None:
+    encoder = TableEncoder((Column("area", "number"), Column("rooms", "number")))
+    for row in ([60, 2], (60, 2), np.array([60.0, 2.0])):
+        assert encoder.encode(row).tolist() == encoder.encode([row]).tolist() == [[60.0, 2.0]]
+    for rows in ([[7, 60, 2]], [[60, 2], [60]], np.ones((3, 3)), np.ones(1)):
+        with pytest.raises(ValueError, match=r"values, and 2 are needed, in this order: area, rooms; or give"):
+            encoder.encode(rows)
+
+
+def test_what_pandas_lacks_is_missing_in_any_row() -> None:
+    encoder = TableEncoder((Column("n", "number", marked=True), Column("c", "category", levels=("u",), marked=True)))
+    for gap in (pd.NA, pd.NaT, None, float("nan")):
+        assert encoder.encode([{"n": gap, "c": gap}]).tolist() == [[0.0, 1.0, 0.0, 1.0]]
+
+
+def test_codes_with_an_underscore_are_no_numbers(tmp_path: Path) -> None:
+    path = written(tmp_path / "t.csv", ("batch", "y"), [(f"{i % 3}_{i % 2}", i % 2) for i in range(60)])
+    encoder = table(path).table
+    assert encoder is not None and encoder.columns[0].levels == ("0_0", "0_1", "1_0", "1_1", "2_0", "2_1")
+
+
+def test_arrays_that_are_not_read_are_named(tmp_path: Path) -> None:
+    x, y = RNG.normal(size=(60, 5)), np.arange(60) % 2
+    np.savez(tmp_path / "a.npz", x_train=x, y_train=y, x_val=x, y_val=y, x_test=x, y_test=y)
+    assert load(f"arrays:{tmp_path}/a.npz").remarks[1] == "x_val, y_val in a.npz are not read"
+    np.savez(tmp_path / "b.npz", x=x, y=y, x_test=x)
+    assert load(f"arrays:{tmp_path}/b.npz").remarks[1] == "x_test in b.npz is not read"

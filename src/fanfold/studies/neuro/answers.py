@@ -32,6 +32,7 @@ _SEPARATORS = re.compile(r"\s*[;|,]\s*")
 #: Numbers with a comma, as they are written where the comma is a decimal point, and where it divides thousands.
 _DECIMALS = re.compile(r"[-+]?(\d{1,3}(\.\d{3})+|\d*),\d*(e[-+]?\d+)?", re.IGNORECASE)
 _THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?")
+_POINTS = re.compile(r"[-+]?[1-9]\d{0,2}(\.\d{3})+")
 _MEASURED = re.compile(r"[-+]?\d[\d.,']* ?([a-zµ°²³/]+)|(?-i:([A-Z]{3}|Fr|Rs))\.? ?[-+]?\d[\d.,']*", re.IGNORECASE)
 #: Different units that numbers of a column may come with.
 UNITS = 3
@@ -40,10 +41,30 @@ UNITS = 3
 def decimal_of(values: Sequence[Any], comma: bool) -> str:
     """What the decimal point of a column is: what most numbers tell; where none does, a comma if that is likelier."""
     texts = [bare(value) for value in values if isinstance(value, str) and "," in value]
+    if not texts:
+        return "," if comma and divided([value for value in values if isinstance(value, str)]) else "."
     decimals = [bool(_DECIMALS.fullmatch(text)) for text in texts]
     thousands = [bool(_THOUSANDS.fullmatch(text)) for text in texts]
     told = sum(decimals) - sum(thousands)  # those that may be either cancel out
     return "," if told > 0 or (told == 0 and comma and any(decimals)) else "."
+
+
+def divided(texts: Iterable[str]) -> bool:
+    """Whether points divide thousands: all do in 12.345 beside 987 or in 1.234.567, and decimals would differ."""
+    numbers = [text for text in map(bare, texts) if text[-1:].isdecimal()]
+    points = [text for text in numbers if "." in text]
+    if not points or not all(map(_POINTS.fullmatch, points)):
+        return False
+    whole = [len(text.lstrip("+-")) for text in numbers if "." not in text]
+    return max(whole) <= 3 if whole else any(text.count(".") > 1 for text in points)
+
+
+def points_said(name: str, values: Sequence[Any], decimal: str) -> list[str]:
+    """That points were taken to divide thousands, where no comma tells it."""
+    texts = [value for value in values if isinstance(value, str)]
+    if decimal == "." or any("," in text for text in texts):
+        return []
+    return [f"in {name!r}, points divide thousands, as in {sample([text for text in texts if '.' in text])}"]
 
 
 def measured(texts: Sequence[str]) -> bool:
@@ -85,8 +106,6 @@ class Answers:
     @classmethod
     def of_array(cls, wanted: NDArray[Any], target: str, classes: int | Sequence[str] | None, where: str) -> Answers:
         """What an array holds: with `auto`, few whole numbers are classes, and several columns labels or numbers."""
-        if target in ("auto", "classes") and wanted.ndim == 2 and wanted.shape[1] == 1:
-            wanted = wanted[:, 0]
         if target == "auto":
             whole = wanted.dtype.kind in "bui" or bool(np.equal(np.mod(wanted, 1), 0).all())
             binary = wanted.ndim == 2 and bool(np.isin(wanted, (0, 1)).all())
@@ -95,6 +114,10 @@ class Answers:
         values = checked(wanted, target, where)
         count = int(values.max()) + 1 if target == "classes" else values.shape[1]
         if target == "classes" and isinstance(classes, int):
+            if classes < count:
+                raise ConfigError(
+                    f"{where}: the label {count - 1}, but {classes} classes: number them from 0 to {classes - 1}"
+                )
             count = classes
         names = tuple(map(str, range(count))) if classes is None or isinstance(classes, int) else tuple(classes)
         if target == "classes" and len(names) < 2:
@@ -123,11 +146,11 @@ def answers_of(
     where: str, table: Mapping[str, Sequence[Any]], predict: Sequence[str], wanted: str, comma: bool
 ) -> Answers:
     """What the columns `predict` hold; without any, the one that is usually meant."""
-    names = tuple(predict) or (_usual(table),)
+    names = tuple(dict.fromkeys(predict)) or (_usual(table),)
     for name in names:
         if name not in table:
             raise ConfigError(f"{where}: there is no column {name!r} to predict{nearest(name, table)}")
-    if len(set(names)) == len(table):
+    if len(names) == len(table):
         raise ConfigError(f"{where}: all columns are to be predicted, and none is left to predict from")
     rows = np.array([r for r in range(len(table[names[0]])) if not any(missing(table[n][r]) for n in names)], np.int64)
     columns = [[table[name][row] for row in rows] for name in names]
@@ -143,6 +166,8 @@ def answers_of(
         gaps, rows = gaps + int((~fine).sum()), rows[fine]
     some = f"{gaps} row{'s' if gaps > 1 else ''} without {names[0]!r}{words} {'are' if gaps > 1 else 'is'} left out"
     notes = [some] if gaps else []
+    if kind == "numbers":
+        notes += [said for n, c in zip(names, columns) for said in points_said(n, c, decimal_of(c, comma))]
     if kind == "classes":
         notes += [*_lopsided(names[0], made, values), *_rare(names[0], made, values)]
     return Answers(kind, made, values, rows, names, tuple(notes))
@@ -228,8 +253,11 @@ def _one(
     texts = [level(value) for value in values]
     numeric = read.all()
     classes = sorted(set(texts), key=lambda text: (float(text) if numeric and _plain(text) else 0.0, text))
-    if len(classes) > FEW_NUMBERS and measured(texts):
-        raise ConfigError(f"{where}: {name!r} holds numbers with a unit, such as {sample(texts)}: write plain numbers")
+    if wanted == "auto" and len(classes) > FEW_NUMBERS and measured(texts):
+        raise ConfigError(
+            f"{where}: {name!r} holds numbers with a unit, such as {sample(texts)}: write plain numbers, or if they "
+            "are names, --predict-as classes"
+        )
     if len(classes) == 1 and words:
         raise ConfigError(f"{where}: {name!r} is always {classes[0]!r}, or missing{words}")
     _check_count(where, name, len(classes), len(values), "classes")

@@ -28,7 +28,11 @@ MISSING = frozenset(
 )
 #: A blank between groups of three digits, as French and Swedish write.
 _BLANK = re.compile(r"(?<=\d)[ \u00a0\u202f](?=\d{3}(?!\d))")
-_GROUPS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d*)?")
+#: Numbers whose thousands are divided, by their decimal point.
+_GROUPS = {
+    ".": re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d*)?"),
+    ",": re.compile(r"[-+]?\d{1,3}(\.\d{3})+(,\d*)?"),
+}
 #: A minus behind an amount, as SAP writes; a whole number may be a grade.
 _BEHIND = re.compile(r"[\d.,' ]*[.,]\d\d-")
 _MINUS = str.maketrans("\u2212\u2013\u2019", "--'")
@@ -68,7 +72,9 @@ def missing(value: Any) -> bool:
     """Whether there is no value: none, NaN, or a text that says so."""
     if isinstance(value, str):
         return value.strip().casefold() in MISSING
-    return value is None or bool(isinstance(value, float | np.floating) and value != value)
+    if isinstance(value, float | np.floating):
+        return bool(value != value)
+    return value is None or type(value).__name__ in ("NAType", "NaTType")  # as pandas has them
 
 
 def bare(value: str) -> str:
@@ -86,12 +92,10 @@ def bare(value: str) -> str:
 def number(value: Any, decimal: str = ".") -> float:
     """A finite number, as people and programs write it, or NaN."""
     if isinstance(value, str):
-        text = bare(value)
-        if decimal == ",":
-            text = text.replace(".", "").replace(",", ".")
-        elif "," in text and _GROUPS.fullmatch(text):
-            text = text.replace(",", "")
-        value = "" if "_" in text else text
+        text, divider = bare(value), "," if decimal == "." else "."
+        if divider in text and _GROUPS[decimal].fullmatch(text):
+            text = text.replace(divider, "")
+        value = "" if "_" in text or divider in text else text.replace(decimal, ".")
     elif isinstance(value, datetime.timedelta):
         value = value.total_seconds()
     try:
@@ -303,10 +307,14 @@ def by_column(rows: Any, names: Sequence[str]) -> dict[str, Sequence[Any]]:
     elif isinstance(rows, Mapping):  # columns already
         table = dict(rows)
     elif isinstance(rows, np.ndarray):
-        table = {name: rows[:, place] for place, name in enumerate(names)} if rows.shape[1] == len(names) else {}
+        rows = np.atleast_2d(rows)
+        _check_length(rows[:1], names)
+        table = {name: rows[:, place] for place, name in enumerate(names)}
     else:
         rows = rows.to_dicts() if hasattr(rows, "to_dicts") else list(rows)  # a frame of polars
         if rows and not isinstance(rows[0], Mapping):
+            rows = [rows] if np.ndim(rows[0]) == 0 else rows
+            _check_length(rows, names)
             rows = [dict(zip(names, row)) for row in rows]
         table = {
             name: [row.get(name) for row in rows] for name in names if not rows or any(name in row for row in rows)
@@ -315,6 +323,16 @@ def by_column(rows: Any, names: Sequence[str]) -> dict[str, Sequence[Any]]:
     if absent:
         raise ValueError(f"the rows have no column {absent[0]!r}; needed are {', '.join(names)}")
     return {name: table[name] for name in names}
+
+
+def _check_length(rows: Iterable[Sequence[Any]], names: Sequence[str]) -> None:
+    """Refuse rows without names that have another number of values: which is which, nobody can tell."""
+    for row in rows:
+        if len(row) != len(names):
+            raise ValueError(
+                f"a row has {len(row)} values, and {len(names)} are needed, in this order: {', '.join(names)}; or give "
+                "rows by name"
+            )
 
 
 def collected(rows: Any) -> Any:

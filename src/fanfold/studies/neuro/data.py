@@ -260,6 +260,8 @@ def from_loaders(
     `more` are further arguments of `from_arrays`.  In whichever order a loader shuffles, its data are the same.  What
     it changes at random in its images is changed once and for all: leave that to `augment`.
     """
+    if not isinstance(validation, float | int | np.number):
+        validation = gathered(validation, f"{name}, validation")
     x, y = gathered(train, f"{name}, training part")
     if more.get("kind", "auto") in ("auto", "images") and x.ndim != 2:
         target = more.get("target", "auto").replace("auto", "classes")
@@ -268,7 +270,7 @@ def from_loaders(
         x, y = whole.pixels, whole.labels if y is numbers else y  # texts of all parts are numbered together
     return from_arrays(
         *by_content(x, y),
-        validation=validation if isinstance(validation, float | int) else gathered(validation, f"{name}, validation"),
+        validation=validation,
         test=0 if test is None else gathered(test, f"{name}, test part"),
         name=name,
         **more,

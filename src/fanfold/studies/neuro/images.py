@@ -143,12 +143,15 @@ def _classes(labels: Array, where: str) -> NDArray[np.int64]:
 
 def weighted(part: Images, weights: Any, where: str) -> Images:
     """The images with how much each counts: not below 0, and 1 in the mean."""
-    if weights is None:
-        return part
+    return part if weights is None else Images(part.pixels, part.labels, counted(weights, len(part), where))
+
+
+def counted(weights: Any, n: int, where: str) -> NDArray[np.float32]:
+    """How much each of `n` counts, checked."""
     counts = array(weights, where).astype(np.float64)
-    if counts.shape != (len(part),) or not np.isfinite(counts).all() or (counts < 0).any() or not counts.any():
-        raise ConfigError(f"{where}: weights must be {len(part)} numbers of at least 0, and not all 0")
-    return Images(part.pixels, part.labels, (counts / counts.mean()).astype(np.float32))
+    if counts.shape != (n,) or not np.isfinite(counts).all() or (counts < 0).any() or not counts.any():
+        raise ConfigError(f"{where}: weights must be {n} numbers of at least 0, and not all 0")
+    return np.asarray(counts / counts.mean(), np.float32)
 
 
 def statistics(pixels: Array) -> tuple[tuple[float, ...], tuple[float, ...]]:

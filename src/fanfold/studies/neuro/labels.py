@@ -46,7 +46,7 @@ def numbered(parts: Sequence[Any], classes: Classes, target: str, where: str) ->
 
 def _one_hot(labels: Any) -> bool:
     """Whether each row has a single 1 among several 0, as Keras wants classes."""
-    if not 1 < getattr(labels, "ndim", np.ndim(labels) if _even(labels) else 1) < 3:
+    if getattr(labels, "ndim", 0) != 2 or getattr(labels.dtype, "kind", "f") not in "buif":
         return False
     rows = array(labels, "labels")
     return rows.shape[1] > 1 and bool(np.isin(rows, (0, 1)).all() and (rows.sum(axis=1) == 1).all())
@@ -66,10 +66,13 @@ def _measures(texts: Any, target: str) -> bool:
 
 
 def _plain(labels: Any, where: str) -> Any:
-    """Texts as an array of texts, objects that are numbers as numbers, and numbers of any library as they are."""
-    given = np.asarray(labels) if not hasattr(labels, "detach") and _even(labels) else labels
-    if getattr(getattr(given, "dtype", None), "kind", "f") not in "OUT":
+    """Texts as an array of texts, and numbers as numbers; what is neither is refused where numbers are checked."""
+    try:
+        given = labels if hasattr(labels, "detach") else np.asarray(labels)
+    except (TypeError, ValueError):  # lists of several lengths
         return labels
+    if getattr(given.dtype, "kind", "f") not in "OUT":
+        return given
     given = given[:, 0] if given.ndim == 2 and given.shape[1] == 1 else given
     values = given.tolist()
     gaps = [row for row, value in enumerate(values) if _gap(value)]
@@ -81,13 +84,6 @@ def _plain(labels: Any, where: str) -> Any:
         return np.array(values, np.float64)
     except (TypeError, ValueError):
         return labels
-
-
-def _even(labels: Any) -> bool:
-    """Whether labels are of one size: what is not is refused where numbers are checked."""
-    if isinstance(labels, list | tuple):
-        return not any(isinstance(each, list | tuple | set | frozenset | dict) for each in labels)
-    return True
 
 
 def _gap(value: Any) -> bool:

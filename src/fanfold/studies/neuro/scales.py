@@ -55,7 +55,7 @@ def standardised(column: Column, values: Sequence[Any], train: Array, rich: bool
     ((mean, scale),) = units_of(known[:, None])
     column = replace(column, mean=mean, scale=scale, marked=len(known) < len(numbers))
     if rich and column.kind == "date":
-        return replace(column, parts=_parts(known))
+        column = replace(column, parts=_parts(known))
     low, middle, high = np.quantile(known, (0.25, 0.5, 0.75))
     if rich and len(np.unique(known)) > LEVELS:
         far = np.abs(known - middle).max() > TAILS * (high - low)

@@ -184,10 +184,11 @@ def _arrays(path: Path) -> Raw:
             names = list(file)
     except (OSError, ValueError, EOFError, BadZipFile, zlib.error, AttributeError, TypeError) as error:
         raise ConfigError(f"{path} cannot be read as an .npz file of plain numbers: {error}") from error
-    if {"x", "y"} <= held.keys():
-        return Raw(held["x"], held["y"])
-    if {"x_train", "y_train", "x_test", "y_test"} <= held.keys():
-        return Raw(held["x_train"], held["y_train"], (held["x_test"], held["y_test"]))
+    for x, y, *test in (("x", "y"), ("x_train", "y_train", "x_test", "y_test")):
+        if {x, y, *test} <= held.keys():
+            unread = [name for name in names if name not in (x, y, *test)]
+            notes = (f"{', '.join(unread)} in {path.name} {'is' if len(unread) == 1 else 'are'} not read",)
+            return Raw(held[x], held[y], (held[test[0]], held[test[1]]) if test else None, notes=notes[: len(unread)])
     raise ConfigError(
         f"{path} holds {', '.join(names) or 'nothing'}: save images and labels as x and y, or as x_train, y_train, "
         f"x_test and y_test"

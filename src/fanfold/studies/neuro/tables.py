@@ -13,14 +13,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fanfold.errors import ConfigError
-from fanfold.studies.neuro.answers import FEWEST, Answers, answers_of, decimal_of, measured, sample
+from fanfold.studies.neuro.answers import (
+    FEWEST,
+    Answers,
+    answers_of,
+    decimal_of,
+    divided,
+    measured,
+    points_said,
+    sample,
+)
 from fanfold.studies.neuro.columns import Column, TableEncoder, by_column, collected, date_order, level, missing
 from fanfold.studies.neuro.data import Data, Part, assembled
 from fanfold.studies.neuro.genome import Shape
-from fanfold.studies.neuro.images import Images, array, weighted
+from fanfold.studies.neuro.images import Images, array, counted
 from fanfold.studies.neuro.scales import LEVELS, categories, standardised
 from fanfold.studies.neuro.splits import size_of, split, strata
-from fanfold.tables import open_table
+from fanfold.tables import open_table, spreadsheet_encoding
+from fanfold.tables.encodings import WESTERN
 
 Array = NDArray[Any]
 #: The share of a column that must be numbers, or dates, for the rest to count as missing.
@@ -74,11 +84,8 @@ class Frame:
         }
 
 
-def read(name: str, encoding: str | None = None) -> Frame:
+def read(name: str, encoding: str | None) -> Frame:
     """The columns of a file."""
-    path = Path(name)
-    if encoding is None and path.is_file() and path.suffix.lower() in (".csv", ".tsv"):
-        encoding = _encoding(path.read_bytes())
     table = open_table(name, encoding=encoding)
     rows = [row for row, _ in table]
     if not rows:
@@ -86,8 +93,9 @@ def read(name: str, encoding: str | None = None) -> Frame:
     names = dict.fromkeys(column for row in rows for column in row)
     if table.format == "csv":
         _check_names(name, list(names))
-    columns = {column: _quick([row.get(column) for row in rows]) for column in names}
-    return Frame(name, columns, table.delimiter != ",", table.inferred)
+    comma = table.delimiter != ","
+    columns = {column: _quick([row.get(column) for row in rows], comma) for column in names}
+    return Frame(name, columns, comma, table.inferred)
 
 
 def _check_names(where: str, names: Sequence[str]) -> None:
@@ -102,31 +110,33 @@ def _check_names(where: str, names: Sequence[str]) -> None:
         )
 
 
-def _quick(values: list[Any]) -> Any:
+def _quick(values: list[Any], comma: bool) -> Any:
     """A column of nothing but plain numbers and gaps as an array, which is read many times as fast."""
     if not isinstance(values[0], str):
         return values
     try:
+        if any("_" in value for value in values) or (comma and divided(values)):
+            return values
         return np.array(["nan" if value == "" else value for value in values], np.float64)
     except (TypeError, ValueError):
         return values
 
 
-def _encoding(data: bytes) -> str | None:
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return "utf-16"
+def _encoding(path: Path, rich: bool) -> str | None:
+    """The encoding of an old spreadsheet; runs of plain features took each for one of Western Europe."""
     try:
-        data.decode("utf-8")
-    except UnicodeDecodeError:
-        return "cp1252"  # what spreadsheets on Windows write
-    return None
+        return spreadsheet_encoding(path)
+    except ConfigError:
+        if rich:
+            raise
+        return WESTERN
 
 
 def load(
     options: TableOptions, *, name: str, validation: float | int | None, test: float | int | None, seed: int
 ) -> Data:
     """The table of that name, as networks learn it."""
-    frame = read(name, options.encoding)
+    frame = read(name, options.encoding or _encoding(Path(name), options.features == "rich"))
     unknown = [column for column in options.ignore if column not in frame.columns]
     if unknown:
         raise ConfigError(f"{name}: there is no column {unknown[0]!r} to ignore; there are {', '.join(frame.columns)}")
@@ -167,7 +177,11 @@ def from_rows(
         columns[column] = [value for frame in frames for value in frame.columns[column]]
         if all(isinstance(frame.columns[column], np.ndarray) for frame in frames):
             columns[column] = np.concatenate([np.asarray(frame.columns[column]) for frame in frames])
-    wanted = np.concatenate([array(labels, name) for _, labels in pairs])
+    answered = [array(labels, name) for _, labels in pairs]
+    answered = [rows[:, 0] if rows.ndim == 2 and rows.shape[1] == 1 else rows for rows in answered]
+    if len({rows.shape[1:] for rows in answered}) > 1:
+        raise ConfigError(f"{name}: a separate part has answers of another shape: give each row as many in all parts")
+    wanted = np.concatenate(answered)
     if len(wanted) != len(next(iter(columns.values()), ())):
         raise ConfigError(f"{name}: {len(frames[0])} rows, but labels of {np.shape(y)}: give one label for each")
     answers = Answers.of_array(wanted, target, classes, name)
@@ -179,6 +193,8 @@ def from_rows(
     index = split(strata(answers.values[:n], answers.kind), counts, seed, name)
     spans = iter([np.arange(first, last) for first, last in pairwise(ends)])
     index = [index[0], *(next(spans) if isinstance(v, tuple) else i for v, i in zip((validation, test), index[1:]))]
+    if weights is not None:  # of the rows in `x`; separate parts are not learnt from
+        weights = np.append(counted(weights, n, name), np.ones(len(wanted) - n, np.float32))
     return _data(Frame(name, columns), answers, index, weights=weights)
 
 
@@ -223,7 +239,7 @@ def _data(
 ) -> Data:
     encoder, dropped = fitted(frame, index[0], strict, rich)
     features = encoder.encode(frame.columns)
-    rows = weighted(Images(features[:, :, None, None], answers.values), weights, frame.name)
+    rows = Images(features[:, :, None, None], answers.values, weights)
     shape = Shape(features.shape[1], 1, 1, len(answers.names), "table", answers.kind)
     train, validation, test = (rows.take(part) for part in index)
     text = f"{answers.text} from {_kinds(frame, encoder)}, {len(frame):,} rows"
@@ -295,7 +311,10 @@ def _numbering(where: str, name: str, present: Sequence[Any], distinct: int, ric
     if np.isfinite(numbers).all() and (np.mod(numbers, 1) != 0).any():
         return False
     if named[2]:
-        raise ConfigError(f"{where}: the column {name!r} numbers the rows, which says nothing: --ignore {name}")
+        raise ConfigError(
+            f"{where}: the column {name!r} numbers the rows, which says nothing: --ignore {name}, or rename it if it "
+            "does say something"
+        )
     return True
 
 
@@ -312,10 +331,11 @@ def _column(name: str, values: Sequence[Any], train: Array, comma: bool, where: 
             odd = [value for value, fine in zip(present, read) if not fine]
             count = f"{len(odd)} text{'s' if len(odd) > 1 else ''} such as {sample(odd)}"
             note = f"in {name!r}, {count} {'count' if len(odd) > 1 else 'counts'} as missing" if odd else ""
+            notes = points_said(name, present, column.decimal)
             if column.order != "ymd":
                 first = "the day" if order == "dmy" else "the month"
-                note = "; ".join(filter(None, (f"{name!r} has dates such as {sample(present)}, {first} first", note)))
-            return standardised(column, values, train, rich), note
+                notes.append(f"{name!r} has dates such as {sample(present)}, {first} first")
+            return standardised(column, values, train, rich), "; ".join(filter(None, (*notes, note)))
     texts = [level(value) for value in present]
     if sum(bool(_OTHER_DATES.fullmatch(text)) for text in texts) >= MOSTLY * len(texts):
         raise ConfigError(
