@@ -234,6 +234,10 @@ def test_an_estimate_knows_how_many_trials_there_will_be() -> None:
     assert (limited.trials, limited.cost_limit) == (7, 0.5)
 
 
+async def free(candidate: Any, case: Case) -> float:
+    return 0.5
+
+
 @pytest.mark.slow
 def test_a_rehearsal_of_a_study_without_end_ends() -> None:
     asked = Ask(keyless("openai/gpt-6-luna"))
@@ -242,6 +246,9 @@ def test_a_rehearsal_of_a_study_without_end_ends() -> None:
     assert found.trials == 1000 and "no end" in found.reason
     assert rehearse(endless, "async", STEADY, max_trials=7).trials == 7
     assert rehearse(replace(endless, stop=MaxTime(30.0)), "async", STEADY).trials > 1000
+    for rule in (MaxCost(1.0), MaxTime("1h"), MaxTime("1h") & MaxTrials(5)):  # of what costs nothing and takes no time
+        assert rehearse(replace(endless, evaluate=free, stop=rule), "async", STEADY).trials == 1000
+    assert rehearse(replace(endless, evaluate=free, stop=MaxTime("1h") | MaxTrials(1100)), "async").trials == 1100
     assert rehearse(Study(Sweep(range(1500)), asked), "async", STEADY).trials == 1500
 
 

@@ -28,7 +28,7 @@ from fanfold.running import Conclude, Go, Run
 from fanfold.schedules import AllCases
 from fanfold.simulator.answers import named
 from fanfold.simulator.config import AnswerFunction
-from fanfold.stop import Both, Either, MaxTrials, Never, Rule, Target
+from fanfold.stop import Both, Either, MaxCost, MaxTime, MaxTrials, Never, Rule, Target
 from fanfold.study import Study
 from fanfold.summary import Summary
 from fanfold.sync import loop_runs_here
@@ -137,8 +137,8 @@ def rehearse(
             "awaits takes time; make it `async def` and await model.generate(...)"
         )
     study = dataclasses.replace(study, evaluate=_rehearsed(study.evaluate), conclude=_rehearsed(study.conclude))
-    if _size(study) == math.inf and not _ends(RunOptions(**how).limit(study.stop)):
-        study = dataclasses.replace(study, stop=study.stop | _Enough(ENDLESS_REHEARSAL))
+    if _size(study) == math.inf:
+        study = dataclasses.replace(study, stop=study.stop | _Enough(RunOptions(**how).limit(study.stop)))
     place = executors.make(executor, study.evaluate)
     if not isinstance(place, executors.Inline | executors.Async | BatchExecutor):
         raise ConfigError(
@@ -214,11 +214,19 @@ def estimate(
     )
 
 
-class _Enough(MaxTrials):
-    """Ends the rehearsal of a study that may never end."""
+class _Enough(Rule):
+    """Ends the rehearsal of a study that its own rule may never end."""
+
+    def __init__(self, rule: Rule) -> None:
+        self._rule = rule
 
     def check(self, progress: Progress) -> str | None:
-        return None if super().check(progress) is None else f"{self.n} trials, as no end of the study is known"
+        if progress.told < ENDLESS_REHEARSAL or _ends(self._rule, progress):
+            return None
+        return f"{progress.told} trials, as no end of the study is known"
+
+    def allowance(self, progress: Progress) -> float:
+        return math.inf if _ends(self._rule, progress) else max(0, ENDLESS_REHEARSAL - progress.asked)
 
 
 def _size(study: Study[Any]) -> float:
@@ -228,10 +236,12 @@ def _size(study: Study[Any]) -> float:
     return math.inf if known is None else known
 
 
-def _ends(rule: Rule) -> bool:
-    """Whether a rule ends a search whose scores are made up."""
+def _ends(rule: Rule, progress: Progress) -> bool:
+    """Whether a rule ends a search whose scores are made up, as far as that has come."""
     if isinstance(rule, Either | Both):
-        return (any if isinstance(rule, Either) else all)(map(_ends, rule.rules))
+        return (any if isinstance(rule, Either) else all)(_ends(part, progress) for part in rule.rules)
+    if isinstance(rule, MaxTime | MaxCost):  # of nothing there is never enough
+        return (progress.elapsed if isinstance(rule, MaxTime) else progress.cost) > 0
     return not isinstance(rule, Never | Target)
 
 
