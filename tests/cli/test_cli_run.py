@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from fanfold import Case, Study, Sweep
 from fanfold.ledger import Ledger
 
 Fanfold = Callable[..., Result]
@@ -123,6 +124,7 @@ def test_stop_flags_replace_the_studys_own_rule(as_json: Json) -> None:
         (["random.py"], "rename the file"),
         (["notes.txt"], "neither a .py nor a .toml"),
         (["rows.csv"], "is a table: say what it is for, as in `fanfold run prompts --task rows.csv`"),
+        (["rows.ndjson"], "is a table"),
     ],
 )
 def test_what_cannot_be_run_is_refused_with_a_remedy(
@@ -132,6 +134,7 @@ def test_what_cannot_be_run_is_refused_with_a_remedy(
     (folder / "random.py").write_text(STUDY)
     (folder / "notes.txt").write_text("x")
     (folder / "rows.csv").write_text("text,label\n")
+    (folder / "rows.ndjson").write_text("{}\n")
     (folder / "bad_b.toml").write_text("a = 1\nb = = 2\n")
     (folder / "typo_b.toml").write_text('study = "functions"\ndimension = 2\n')
     (folder / "option_b.toml").write_text('study = "functions"\n[run]\nexecuter = "inline"\n')
@@ -186,6 +189,17 @@ def test_a_resume_without_a_name_says_what_can_be_resumed(fanfold: Fanfold, fold
     fanfold("run", "mine_r.py", "--executor", "inline", "--run", "broken", code=1)
     said = " ".join(fanfold("resume", code=2).stderr.split())
     assert "name the run to resume, or `last`" in said and "not finished: broken (failed)" in said
+
+
+def test_a_resume_without_a_name_does_not_take_a_running_run_for_a_finished_one(fanfold: Fanfold, folder: Path) -> None:
+    said: list[str] = []
+
+    def evaluate(candidate: int, case: Case) -> float:
+        said.append(" ".join(fanfold("resume", code=2).stderr.split()))
+        return 1.0
+
+    Study(Sweep([1]), evaluate).run("inline", ledger="fanfold.db", run="live")
+    assert said[0].endswith("the newest, live, is running")
 
 
 @pytest.mark.slow

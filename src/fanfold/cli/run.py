@@ -232,7 +232,9 @@ def _resumable(ledger: Ledger) -> str:
     if not newest:
         return f"there is nothing to resume: {ledger.path} has no runs"
     open_ = [f"{name} ({status})" for name, status in newest if status not in ("finished", "running")]
-    which = f"not finished: {', '.join(open_[:5])}" if open_ else f"the newest, {newest[0][0]}, has finished"
+    name, status = newest[0]
+    last = f"the newest, {name}, {'is running' if status == 'running' else 'has finished'}"
+    which = f"not finished: {', '.join(open_[:5])}" if open_ else last
     return f"name the run to resume, or `last`; in {ledger.path} {which}"
 
 

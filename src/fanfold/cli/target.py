@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 #: The endings of files with settings; one in JSON must be named, as there are many others of that ending.
 SETTINGS = (".toml", ".yaml", ".yml", ".json")
-#: The endings of tables, which are data for a study.
-TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
 
 
 @dataclass(frozen=True)
@@ -56,9 +54,10 @@ def load(target: str, flags: Sequence[str], seed: int | None, known: Sequence[st
             raise ConfigError(f"{target}: run must be a table, [run], not {options!r}")
     else:
         from fanfold.plugins import studies
+        from fanfold.tables import ENDINGS
 
         if target not in studies() and Path(target).exists():
-            if Path(target).suffix.lower() in TABLES:
+            if ENDINGS.get(Path(target).suffix.lower(), "txt") != "txt":
                 raise ConfigError(
                     f"{target} is a table: say what it is for, as in `fanfold run prompts --task {target}` or "
                     f"`fanfold ask {target}`"
