@@ -148,6 +148,12 @@ def test_what_is_no_text_and_no_dialogue_is_refused_with_an_example(messages: An
         model("simulated/gpt-6-luna").call(messages)
 
 
+@pytest.mark.parametrize("part", [{}, {"image_url": "https://example.com/cat.png"}, {"image_url": {"link": "cat.png"}}])
+def test_an_image_of_another_form_is_refused_with_the_form_it_has(part: Any) -> None:
+    with pytest.raises(ConfigError, match=r"an image in a message is \{'type': 'image_url'.*fanfold.models.image"):
+        model("simulated/gpt-6-luna").call([{"role": "user", "content": [{"type": "image_url", **part}]}])
+
+
 @pytest.mark.parametrize("limit", [None, -1, 0])
 def test_a_request_without_a_limit_reserves_what_one_without_a_limit_may_cost(limit: int | None) -> None:
     asked = model("m", base_url="http://127.0.0.1:9/v1", price=(0.0, 1.0))

@@ -63,7 +63,13 @@ def images_in(messages: str | Sequence[Mapping[str, Any]]) -> tuple[int, int]:
         content = message.get("content")
         for part in content if isinstance(content, list) else ():
             if isinstance(part, Mapping) and part.get("type") == "image_url":
-                count, size = count + 1, size + len(str(part["image_url"].get("url")))
+                shown = part.get("image_url")
+                if not isinstance(shown, Mapping) or not isinstance(shown.get("url"), str):
+                    raise ConfigError(
+                        "an image in a message is {'type': 'image_url', 'image_url': {'url': ...}}, as "
+                        f"fanfold.models.image(...) makes it, not {part!r:.100}"
+                    )
+                count, size = count + 1, size + len(shown["url"])
     return count, size
 
 
