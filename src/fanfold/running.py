@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import secrets
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -35,6 +33,7 @@ from fanfold.ledger import (
     belonging,
     create_run,
     forget_run,
+    new_name,
     restart_run,
 )
 from fanfold.money import Budget
@@ -71,7 +70,7 @@ class Start:
         self.options = options
         rule = options.limit(study.stop)
         self.rule = rule.mirrored() if study.minimize else rule
-        self.name = options.run or f"{study.name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+        self.name = options.run or new_name(study.name)
         self.watch = natural_watcher(study.goal, shielded(options.watch))
         self.stop: Stop | None = None
         self._wakeup = Wakeup()

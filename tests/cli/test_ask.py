@@ -42,6 +42,11 @@ def test_every_row_comes_back_with_its_answer(fanfold: Fanfold) -> None:
     assert "10 of 10 rows answered" in said and "8 model calls" in said and "best" not in said
 
 
+def test_a_table_may_have_any_name(fanfold: Fanfold, as_json: Json) -> None:
+    Path("d.jsonl").rename("Prüfung (2).jsonl")
+    assert as_json("ask", "Prüfung (2).jsonl", *ASK, "-o", "実験.jsonl")["run"].startswith("ask-Pr-fung--2--")
+
+
 @pytest.mark.slow
 def test_the_same_command_asks_nothing_again(fanfold: Fanfold, as_json: Json) -> None:
     first = as_json("ask", "d.jsonl", *ASK, "-o", "out.jsonl")

@@ -541,6 +541,14 @@ def test_a_new_run_cannot_have_the_name_of_whatever_run_is_the_newest(tmp_path: 
     assert Ledger(tmp_path / "ledger.db", readonly=True).find("last") is None
 
 
+@pytest.mark.parametrize(
+    ("name", "begins"),
+    [("my study", "my-study-2"), ("Résumés (v2)", "Resumes-v2-2"), ("実験", "study-2"), ("x" * 90, "x" * 40 + "-2")],
+)
+def test_a_study_may_have_any_name(name: str, begins: str, tmp_path: Path) -> None:
+    assert Study(Sweep([1]), Counted(), name=name).run(ledger=tmp_path / "ledger.db").id.startswith(begins)
+
+
 def test_an_empty_name_is_refused_or_replaced_by_one_of_our_own(tmp_path: Path) -> None:
     assert Study(Sweep([1]), Counted(), name="mine").run(ledger=tmp_path / "ledger.db", run="").id.startswith("mine-")
 

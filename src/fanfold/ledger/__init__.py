@@ -50,7 +50,7 @@ from fanfold.ledger.requests import add_comment, add_request, close_requests, re
 from fanfold.ledger.shows import ShowRow, describe_run, find_show, judged_since, last_checkpoint, shows_since
 from fanfold.ledger.spending import CURRENCY, Spending, belonging, cost_text
 from fanfold.ledger.store import Ledger
-from fanfold.ledger.verify import RUN_NAME, verify_batches
+from fanfold.ledger.verify import RUN_NAME, new_name, verify_batches
 from fanfold.ledger.view import RunView
 
 __all__ = [
@@ -109,6 +109,7 @@ __all__ = [
     "judged_since",
     "last_checkpoint",
     "live_batches",
+    "new_name",
     "orphans",
     "owed",
     "remote_batches",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+import secrets
 import time
+import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 
 #: What a run may be called: also the name of its lock file, of its folder of results and of its report.
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+_ELSE = re.compile(r"[^A-Za-z0-9._-]+")
 STATUSES = ("running", "stopped", "finished", "failed")
 #: The last second that a calendar of four digits knows.
 LATEST = 253_402_300_799.0
@@ -31,6 +34,13 @@ _OF_A_RUN = (
     *("run_case", "trial", "evaluation", "superseded", "snapshot", "batch"),
     *("run_count", "desk", "summary", "payment", "change", "note", "cell_call", "request", "comment"),
 )
+
+
+def new_name(study: str) -> str:
+    """A name for a new run of a study, whose own name may be any text."""
+    folded = unicodedata.normalize("NFKD", study).encode("ascii", "ignore").decode()
+    plain = _ELSE.sub("-", folded).strip("-._")[:40] or "study"
+    return f"{plain}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
 
 
 def verify(ledger: Ledger, run: int, proven: int = 0) -> None:

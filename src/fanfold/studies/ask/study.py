@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -87,7 +88,7 @@ def asking(
         conclude=AskConclusion(rows, found.count, fields, output, config.force),
     )
     settings = encode([evaluate.fingerprint, config.model, found.digest])
-    stem = "".join(letter if letter.isalnum() else "-" for letter in Path(config.source or "rows").stem)[:40]
+    stem = re.sub(r"[^A-Za-z0-9]", "-", Path(config.source or "rows").stem)[:40]
     return Asking(study, rows, found, fields, f"ask-{stem or 'rows'}-{digest(settings).hex()[:8]}")
 
 
