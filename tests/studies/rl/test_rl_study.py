@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -232,11 +233,24 @@ def test_observations_that_do_not_fit_their_space_are_refused_before_the_first_b
         ({"learning_rate": 0.1}, r"no argument 'learning_rate': write ppo=\{'learning_rate': ...\}"),
         ({"policy": "MlpPolicy"}, "'MlpPolicy' is not a network: give the class of a torch.nn.Module, or name it"),
         ({"policy": 3}, "policy=3 is not a network"),
+        (
+            {"results": f"{__file__}/agents"},
+            r"results='.*' cannot be written: .*test_rl_study.py is a file",
+        ),
     ],
 )
 def test_arguments_that_cannot_work_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         train("rl_world:Walk", **settings)
+
+
+def test_a_folder_of_somebody_else_is_refused_before_anything_is_learnt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).exists() and (mode, path) != (3, tmp_path))
+    with pytest.raises(ConfigError, match=r"cannot be written: .* is not yours to write; name another folder"):
+        train("rl_world:Walk", results=tmp_path / "a" / "b", ledger=tmp_path / "runs.db", **SMALL)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_tracker_sees_returns_and_lengths_as_they_come(tmp_path: Path) -> None:

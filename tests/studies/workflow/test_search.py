@@ -24,6 +24,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fanfold.errors import ConfigError
 from fanfold.rl import ppo
 from fanfold.rl.network import values
 from fanfold.running import Run
@@ -743,6 +744,12 @@ def test_regret_is_measured_by_a_run_of_all_workflows_in_the_same_ledger(tmp_pat
     assert later.summary is not None
     assert later.summary.figures["best_known_of"] == "all" and later.summary.figures["best_known"] == 0.0
     assert [row[2] for row in later.summary.figures["regret"]] == [20.0] * 5
+
+
+@pytest.mark.parametrize("mode", ["search", "ppo"])
+def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_learnt(mode: Any) -> None:
+    with pytest.raises(ConfigError, match=r"cannot be written: .* is a file; name another folder"):
+        study(dataclasses.replace(SMALL, mode=mode, results=f"{__file__}/agents"))
 
 
 @pytest.mark.slow

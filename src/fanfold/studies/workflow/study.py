@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from fanfold.rl.collect import Collect
+from fanfold.rl.conclusion import check_results
 from fanfold.rl.config import executor_of
 from fanfold.rl.learner import Learner, LearningPlan
 from fanfold.rl.training import study_of
@@ -26,6 +27,7 @@ from fanfold.study import Study
 
 def study(config: WorkflowConfig, own: OwnProblem | None = None) -> Study[Any]:
     """The study that a config describes; `own` is a problem of your own in the place of CAGE-2."""
+    check_results(config.results)
     return _one_policy(config) if config.mode == "ppo" else _many_workflows(config, own or config.own)
 
 
