@@ -181,6 +181,40 @@ def test_a_function_that_judges_wrongly_is_refused_before_the_first_training(kep
         study(OWN, OwnProblem(Orders(("press", "oven")), "own_world:make_env", kept))
 
 
+@pytest.mark.parametrize("share", [0.25, np.float32(0.25), np.array(0.25)])
+def test_a_share_may_be_any_number_of_numpy(share: Any) -> None:
+    config = dataclasses.replace(OWN, total_episodes=100, max_episodes_per_workflow=100, finale=0.0)
+    done = study(config, OwnProblem(Orders(("a", "b")), "own_world:make_env", lambda workflow, episode: share)).run()
+    assert done.summary is not None and done.summary.figures["compliance"] == 0.25
+
+
+class Alone(own_world.Workshop):
+    """Of which there can be one at a time."""
+
+    there = 0
+
+    def __init__(self) -> None:
+        if Alone.there:
+            raise OSError("address already in use")
+        Alone.there += 1
+        self.closed = False
+
+    def close(self) -> None:
+        Alone.there -= not self.closed
+        self.closed = True
+
+
+def make_alone() -> Any:
+    return gymnasium.wrappers.TimeLimit(Alone(), 8)
+
+
+def test_workflows_are_learnt_where_there_can_be_one_environment_at_a_time() -> None:
+    config = dataclasses.replace(OWN, total_episodes=200)
+    done = study(config, OwnProblem(OWN.space.space, make_alone, own_world.kept_order)).run()
+    assert done.summary is not None and not done.failures
+    assert Alone.there == 0
+
+
 class Plant(gymnasium.Env[Any, Any]):
     """Observes parts of several kinds, and takes numbers in a range of their own."""
 

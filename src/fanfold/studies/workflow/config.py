@@ -287,10 +287,12 @@ class WorkflowConfig(Settings):
         if own is None:
             return self.cage2
         env = Environment.of(own.env)
+        policy = environments.policy_for(env, self.ppo.hidden)
+        environments.release(env)  # before another is made: of some there can be one at a time
         return KeptCollector(
             env,
             *self._learning,
-            policy=environments.policy_for(env, self.ppo.hidden),
+            policy=policy,
             kept=own.kept,
             space=own.space,
             alignment_lambda=self.alignment_lambda,
