@@ -25,6 +25,7 @@ from fanfold.files import write_files
 from fanfold.ledger import RunView
 from fanfold.rl.environments import Lane, checked_reward, checked_row
 from fanfold.rl.failures import FailedEpisode
+from fanfold.rl.heads import Categories
 from fanfold.rl.making import Environment, closed, name_of, named
 from fanfold.rl.policy import MEAN, Mlp, Policy, act
 from fanfold.rl.space_json import space_from_json, space_to_json
@@ -83,7 +84,7 @@ class Agent:
     """
 
     policy: Policy
-    weights: Arrays
+    weights: Arrays = field(repr=False)
     card: Mapping[str, Any]
     #: The luck of actions that are drawn.
     _keys: Any = field(default_factory=lambda: np.array([0], np.uint64), repr=False)
@@ -133,9 +134,9 @@ class Agent:
         if env is not None or not card:
             played = card_of(_recorded(view) if env is None else Environment.of(env))
             card = {**played, **card, "env": played["env"]}  # the spaces it was trained on stay
-        if "network" not in card:
-            card["network"] = view.info.meta.get("fields", {}).get("network") or name_of(convolutions)
         weights = unpack(blob)
+        if "network" not in card and not _ours(weights):
+            card["network"] = view.info.meta.get("fields", {}).get("network") or name_of(convolutions)
         return cls(_policy(policy, weights, card), weights, {**card, "greedy": greedy})
 
     def save(self, folder: str | Path) -> None:
@@ -160,7 +161,7 @@ class Agent:
                 f"the agent was trained on observations of {self._encoder.width} numbers, and this one has {row.size}: "
                 f"give one observation as {self._encoder.space} has it"
             )
-        if mask is None and isinstance(observation, Mapping):
+        if mask is None and isinstance(observation, Mapping) and isinstance(self.policy.head, Categories):
             mask = observation.get("action_mask")
         if mask is not None:
             row = np.concatenate([row, mask_row(mask, self.policy.head).astype(row.dtype)])
@@ -214,13 +215,13 @@ class Agent:
         """Play episodes, the first of them with just this seed."""
         made = self.environment() if env is None else Environment.of(env)
         lane = Lane(made, **({"render_mode": render_mode} if render_mode and made.takes("render_mode") else {}))
-        if (lane.encoder.width, lane.head) != (self._encoder.width, self.policy.head):
-            raise ConfigError(
-                f"env={made.name!r} observes {lane.encoder.space} and takes {lane.env.action_space}, but the agent was "
-                f"trained on {self._encoder.space} and {self._decoder.space}: give the same arguments and wrappers "
-                "(--env-kwargs, --wrappers)"
-            )
         try:
+            if (lane.encoder.width, lane.head) != (self._encoder.width, self.policy.head):
+                raise ConfigError(
+                    f"env={made.name!r} observes {lane.encoder.space} and takes {lane.env.action_space}, but the agent "
+                    f"was trained on {self._encoder.space} and {self._decoder.space}: give the same arguments and "
+                    "wrappers (--env-kwargs, --wrappers)"
+                )
             for number in range(episodes):
                 own = seed if number == 0 else derive_seed(seed, "episode", number)
                 yield self._episode(lane, own, number, self.greedy if greedy is None else greedy)
@@ -282,13 +283,18 @@ def _policy(policy: Policy | Network | None, weights: Arrays, card: Mapping[str,
 def policy_of(weights: Arrays, card: Mapping[str, Any], make: Network | None = None) -> Policy:
     """The policy that these weights are of; `make` makes its network, where the card does not name it."""
     encoder, head = Encoder(space_from_json(card["observation_space"])), head_of(space_from_json(card["action_space"]))
-    if "policy.0.weight" not in weights:
+    if not _ours(weights):
         return TorchPolicy.of(make or _network(card), encoder, head)
     inputs, hidden = weights["policy.0.weight"].shape
     context = tuple(float(each) for each in card.get("context", ()))
     if inputs != encoder.width + len(context):
         raise ConfigError(f"the agent has {inputs} inputs, and its card describes {encoder.width + len(context)}")
     return Mlp(encoder.width, head, context, hidden, MEAN in weights)
+
+
+def _ours(weights: Arrays) -> bool:
+    """Whether weights are of the network of numpy."""
+    return "policy.0.weight" in weights
 
 
 def _network(card: Mapping[str, Any]) -> Network:

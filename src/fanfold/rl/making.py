@@ -10,11 +10,11 @@ import json
 import math
 import sys
 import weakref
+from ast import literal_eval
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl
 
 from fanfold.errors import ConfigError, MissingExtra, nearest
 from fanfold.files import guarded, import_file
@@ -72,7 +72,7 @@ class Environment:
         made = named(env, "env") if isinstance(env, str) else env
         if isinstance(wrappers, str) or callable(wrappers):
             wrappers = (wrappers,)
-        wrapped = tuple(_wrapper(each) if isinstance(each, str) else each for each in wrappers)
+        wrapped = tuple(_wrapper(each) if isinstance(each, str) else each for each in _whole(wrappers))
         if odd := next((each for each in wrapped if not callable(each)), None):
             raise ConfigError(f"wrappers must be functions of an environment, and {odd!r} is not")
         name = env if isinstance(env, str) else name_of(env)
@@ -281,15 +281,39 @@ def _wrapper(text: str) -> Any:
         module, dot, last = name.rpartition(".")
         name = f"{module}:{last}" if dot else f"gymnasium.wrappers:{last}"
     wrapper: Any = named(name, "wrappers")
-    return Wrapping(wrapper, {key: _value(value) for key, value in parse_qsl(query)}, query) if asked else wrapper
+    return Wrapping(wrapper, _arguments(query, text), query) if asked else wrapper
+
+
+def _whole(wrappers: Sequence[Any]) -> list[Any]:
+    """Wrappers without the cuts that a shell's list makes at the commas within brackets."""
+    joined: list[Any] = []
+    for each in wrappers:
+        before = joined[-1] if joined and isinstance(each, str) else None
+        if isinstance(before, str) and any(before.count(mark) > before.count(end) for mark, end in ("[]", "()", "{}")):
+            joined[-1] = f"{before},{each}"
+        else:
+            joined.append(each)
+    return joined
+
+
+def _arguments(query: str, wrapper: str) -> dict[str, Any]:
+    """The arguments behind a wrapper's question mark; a value is JSON, a literal of Python, or else a text."""
+    arguments = {}
+    for part in filter(None, query.split("&")):
+        name, given, value = part.partition("=")
+        if not given:
+            raise ConfigError(f"wrappers={wrapper!r}: {part!r} has no value. Write arguments as name=value&name=value")
+        arguments[name] = _value(value)
+    return arguments
 
 
 def _value(text: str) -> Any:
-    """What a text stands for: JSON, or else itself."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
+    for read in (json.loads, literal_eval):
+        try:
+            return read(text)
+        except (ValueError, SyntaxError, TypeError):
+            continue
+    return text
 
 
 def _wrapped(made: Any, wrapper: Callable[..., Any], env: str) -> Any:

@@ -176,7 +176,7 @@ def mask_of(env: Any, observation: Any, info: Mapping[str, Any], head: Head) -> 
     """Which choices are allowed, one number for each output of the head; None where the environment does not say.
 
     Environments say so by `info["action_mask"]`, by a part `action_mask` of what they observe, or by a method
-    `action_masks()`.
+    `action_masks()`, which may be a wrapper's.
     """
     if not isinstance(head, Categories):
         return None
@@ -184,9 +184,18 @@ def mask_of(env: Any, observation: Any, info: Mapping[str, Any], head: Head) -> 
     if mask is None and isinstance(observation, Mapping):
         mask = observation.get("action_mask")
     if mask is None:
-        asked = getattr(env.unwrapped, "action_masks", None)
+        asked = _own_masks(env)
         mask = asked() if callable(asked) else asked
     return None if mask is None else mask_row(mask, head)
+
+
+def _own_masks(env: Any) -> Any:
+    """The `action_masks` of an environment, or of one of its wrappers (the `ActionMasker` of sb3-contrib)."""
+    while not hasattr(env, "action_masks"):
+        if env is env.unwrapped:
+            return None
+        env = env.env
+    return env.action_masks
 
 
 def mask_row(mask: Any, head: Head) -> Array:

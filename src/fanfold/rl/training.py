@@ -12,7 +12,7 @@ import numpy as np
 from fanfold.errors import ConfigError, nearest
 from fanfold.rl.agent import Agent, card_of
 from fanfold.rl.collect import Collect, Collector
-from fanfold.rl.conclusion import PolicyConclusion
+from fanfold.rl.conclusion import PolicyConclusion, check_results
 from fanfold.rl.config import RlConfig, StepPpo
 from fanfold.rl.environments import policy_for, release, spaces_of, try_observation
 from fanfold.rl.heads import Array
@@ -51,15 +51,16 @@ def study_of(
     config: RlConfig, env: Environment | None = None, policy: Policy | Network | None = None
 ) -> Study[Collect]:
     """The study that a config describes.  What cannot be learnt is refused here."""
+    check_results(config.results)
     env = env or config.environment
     made = env.check(step=config.executor == "inline")
-    card = card_of(env, made)
     closed(made)  # before another is made: of some there can be one at a time
     try:
         begun = try_observation(env)
         policy = chosen_policy(config, env, policy)
     finally:
         release(env)
+    card = card_of(env, made)
     remarks = remarks_of(env, made, policy, begun, config.device)
     ppo = config.ppo
     plan = config.plan(policy)

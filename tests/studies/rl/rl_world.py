@@ -108,6 +108,12 @@ def misdeed(kind: str) -> None:
     time.sleep(600)
 
 
+def noted(env: Any, **arguments: Any) -> Any:
+    """A wrapper that keeps what it was given."""
+    env.noted = [*getattr(env, "noted", ()), arguments]
+    return env
+
+
 def make_walk(length: int = 10) -> Walk:
     return Walk(length)
 

@@ -209,10 +209,32 @@ def test_arguments_that_no_file_holds_do_not_cost_the_training(tmp_path: Path) -
     assert next(agent.play(lambda: Priced(**arguments))).length == 4
 
 
-def test_an_environment_that_the_agent_does_not_fit_is_refused() -> None:
-    stacked = Environment.of(rl_world.Walk, wrappers=["FrameStackObservation?stack_size=3"])
+def test_an_environment_that_the_agent_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+    closed: list[Any] = []
+    agent = walker()
+
+    def make_env() -> rl_world.Walk:
+        made.append(rl_world.Walk())
+        return made[-1]
+
+    monkeypatch.setattr(rl_world.Walk, "close", lambda env: closed.append(env))
+    stacked = Environment.of(make_env, wrappers=["FrameStackObservation?stack_size=3"])
     with pytest.raises(ConfigError, match=r"but the agent was trained on Box.*: give the same arguments and wrappers"):
-        next(walker().play(stacked))
+        next(agent.play(stacked))
+    assert len(made) == 1 and made[0] in closed
+
+
+def test_a_part_of_an_observation_that_is_called_like_a_mask_masks_no_continuous_action() -> None:
+    observed = Dict(action_mask=MultiBinary(5), gauge=Box(-1, 1, (2,)))
+    agent = untrained(observed, Box(-1, 1, (1,)))
+    assert agent.act(observed.sample()) in Box(-1, 1, (1,))
+
+
+def test_an_agent_of_a_run_is_shown_in_short_and_names_no_network_that_it_has_not(tmp_path: Path) -> None:
+    agent = train("rl_world:Walk", total_steps=60, fresh_episodes=2, ledger=tmp_path / "l", run="one").agent
+    assert "network" not in agent.card
+    assert len(repr(agent)) < 1000
 
 
 def test_an_episode_is_played_again_by_its_seed() -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import rl_world
 
+from fanfold.config import from_text
 from fanfold.errors import ConfigError
 from fanfold.executors.worker import dumps, loads
 from fanfold.fingerprints import fingerprint
@@ -57,6 +58,13 @@ def test_one_wrapper_needs_no_list() -> None:
     for wrapper in ("RecordEpisodeStatistics", gymnasium.wrappers.RecordEpisodeStatistics):
         made = Environment.of(rl_world.Walk, wrappers=wrapper).check()
         assert isinstance(made, gymnasium.wrappers.RecordEpisodeStatistics)
+
+
+def test_arguments_of_a_wrapper_are_what_json_or_python_says(tmp_path: Path) -> None:
+    config = from_text(tuple[str, ...], "rl_world:noted?shape=(8,16)&flag=False&by=1e+3,rl_world:noted?x=[1,2]", "", "")
+    first, second = Environment.of(rl_world.Walk, wrappers=config).wrappers
+    made = second(first(rl_world.Walk()))
+    assert made.noted == [{"shape": (8, 16), "flag": False, "by": 1000.0}, {"x": [1, 2]}]
 
 
 def test_wrappers_take_arguments_by_name(tmp_path: Path) -> None:
@@ -250,6 +258,7 @@ class Sized(rl_world.Walk):
             r"missing .* 'stack_size'\. Arguments are written as in",
         ),
         ("CartPole-v1", {"wrappers": ["FrameStackObservation?size=4"]}, r"keyword argument 'size'\. Arguments are"),
+        ("CartPole-v1", {"wrappers": ["FrameStackObservation?4"]}, r"'4' has no value\. Write arguments as name=value"),
         (rl_world.Walk(), {}, "not an id and not callable: give a function"),
         (Vector, {}, "is a vector of environments: give a single one"),
         (lambda: 3, {}, "which has no reset and no step .* should be a gymnasium.Env"),
@@ -262,6 +271,16 @@ class Sized(rl_world.Walk):
 def test_what_cannot_work_is_refused_with_the_remedy(env: Any, more: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Environment.of(env, **more).check()
+
+
+def test_a_space_that_cannot_be_learnt_is_refused_with_the_environment_and_the_remedy() -> None:
+    class Told(rl_world.Walk):
+        def __init__(self) -> None:
+            super().__init__()
+            self.observation_space = gymnasium.spaces.Dict(mission=gymnasium.spaces.Text(9))
+
+    with pytest.raises(ConfigError, match=r"env='.*Told': observations of the kind Text cannot .* Wrap"):
+        study_of(RlConfig(), Environment.of(Told))
 
 
 def test_a_package_that_an_environment_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, Graph, MultiBinary, MultiDiscrete, Text, Tuple
@@ -216,6 +217,16 @@ class Masking:
 
 class Shows(Masking):
     action_masks = (False, True)
+
+
+def test_masks_may_be_those_of_a_wrapper() -> None:
+    class Masker(gymnasium.Wrapper[Any, Any, Any, Any]):
+        def action_masks(self) -> Any:
+            return [1, 0]
+
+    env = gymnasium.wrappers.RecordEpisodeStatistics(Masker(gymnasium.make("CartPole-v1")))
+    assert mask_of(env, None, {}, Categories((2,))).tolist() == [1, 0]  # type: ignore[union-attr]
+    assert mask_of(env.env.env, None, {}, Categories((2,))) is None
 
 
 def test_masks_come_from_the_info_from_what_is_observed_or_from_a_method() -> None:
