@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from fanfold import RunView
 from fanfold.cli import cli
 from fanfold.encoding import encode
 from fanfold.errors import ConfigError
@@ -313,3 +314,12 @@ def test_the_export_names_the_parameters_that_each_provider_got(tmp_path: Path) 
         assert own and all({**told, "messages": body["messages"]} == body for body in own), name
         assert found[name]["url"].startswith("http")
     assert found[models[0]]["max_completion_tokens"] > 4000 and "temperature" not in found[models[0]]
+
+
+@pytest.mark.slow
+def test_held_out_problems_see_the_prompts_in_the_order_of_earlier_versions(tmp_path: Path) -> None:
+    config = PromptsConfig(task="sentiment", model=("simulated/gpt-4o-mini",), trials=4)
+    study(config).run(ledger=tmp_path / "l.db", run="r").ledger.close()
+    with RunView.open(tmp_path / "l.db", "r.held-out-4") as view:
+        nearest = [result.candidate.get("nearest", 0) for result in view.results()]
+    assert nearest == [0, 0, 8], "a resumed run of a version without the nearest examples has two"

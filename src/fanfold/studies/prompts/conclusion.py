@@ -58,7 +58,9 @@ class PromptsConclusion:
         courses = await self._courses(search, winner, validated, go)
         flat = {"all examples": search.baseline, "nearest examples": search.nearest, "first prompt": first}
         ways = [genome for course in courses for _, genome in reversed(course.points)]
-        prompts = [genome for genome in dict.fromkeys([winner, *flat.values(), *ways]) if genome is not None]
+        # The nearest last: earlier versions did not score it, and resumed runs keep the order of the others.
+        named = [winner, search.baseline, first, *ways, search.nearest]
+        prompts = [genome for genome in dict.fromkeys(named) if genome is not None]
         held = await self._scored(prompts, self.split.held_out, "held-out", go)
         accuracy = {genome: interval_of(result).estimate for genome, result in held.items()}
         calls = {**search.calls(run), "held_out": cells(held.values())}
