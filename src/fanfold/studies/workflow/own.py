@@ -137,7 +137,7 @@ class KeptCollector(Collector):
     def _verdict(self, value: Any, episode: JudgedEpisode) -> float | list[Any]:
         """What `kept` says of an episode: a share, or a mark for every step."""
         try:
-            verdict = self.kept(value, episode)
+            verdict: Any = self.kept(value, episode)
             if isinstance(verdict, int | float | np.number | np.bool_) or getattr(verdict, "ndim", None) == 0:
                 return _share(float(verdict))
             return _marks(verdict, len(episode.rewards))
