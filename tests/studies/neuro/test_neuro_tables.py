@@ -205,6 +205,10 @@ REFUSED: dict[str, tuple[tuple[str, ...], Any, dict[str, Any], str]] = {
     "an id": (("id", "x", "y"), lambda i: (i, i % 7, i % 2), {}, "'id' numbers the rows.*--ignore id"),
     "units": (("t", "y"), lambda i: (f"{i / 7:.1f} km", i % 2), {}, "'t' holds numbers with a unit, such as '0.0 km'"),
     "free text": (("t", "y"), lambda i: (f"I liked it {i}", i % 2), {}, "'t' has 900 different texts.*--ignore t"),
+    "several of them": (
+        ("id", "x", "my text", "y"), lambda i: (i, i % 7, f"I liked it {i}", i % 2), {},
+        r"'id' numbers the rows.*Nor can 'my text' be used: --ignore 'id,my text' leaves out all of them",
+    ),
     "dates of another kind": (("d", "y"), lambda i: (f"1/{i % 12 + 1}/2026", i % 2), {}, "'d' holds dates.*2026-01-31"),
     "dates with short years": (("d", "y"), lambda i: (f"{i % 28 + 1}.1.26", i % 2), {}, "'d' holds dates.*2026-01-31"),
     "always the same": (("x", "y"), lambda i: (i, "yes"), {}, "'y' is always the same"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
@@ -29,7 +30,7 @@ from fanfold.studies.neuro.genome import Shape
 from fanfold.studies.neuro.images import Images, array, counted
 from fanfold.studies.neuro.scales import LEVELS, categories, standardised
 from fanfold.studies.neuro.splits import size_of, split, strata
-from fanfold.tables import open_table, spreadsheet_encoding
+from fanfold.tables import columns_in_words, open_table, spreadsheet_encoding
 from fanfold.tables.encodings import WESTERN
 
 Array = NDArray[Any]
@@ -275,26 +276,47 @@ def fitted(frame: Frame, train: Array, strict: bool = False, rich: bool = True) 
     columns: list[Column] = []
     dropped: dict[str, list[str]] = {"empty": [], "always the same": [], "numbers of the rows without a name": []}
     notes: list[str] = []
+    refused: dict[str, ConfigError] = {}
     for name, values in frame.columns.items():
-        if strict:
-            numeric = isinstance(values, np.ndarray) and values.dtype.kind in "buif"
-            present = values[np.isfinite(values)] if numeric else [value for value in values if not missing(value)]
-            distinct = len(np.unique(present)) if numeric else len({level(value) for value in present})
-            if distinct <= 1 and len(present) in (0, len(values)):
-                dropped["always the same" if len(present) else "empty"].append(name)
+        try:
+            if strict and (useless := _useless(frame.name, name, values, rich)):
+                dropped[useless].append(name or "the first")
                 continue
-            if _numbering(frame.name, name, present, distinct, rich):
-                dropped["numbers of the rows without a name"].append(name or "the first")
-                continue
-        column, note = _column(name, values, train, frame.comma, frame.name, rich)
+            column, note = _column(name, values, train, frame.comma, frame.name, rich)
+        except ConfigError as error:
+            refused[name] = error
+            continue
         columns.append(column)
         notes += [note] if note else []
+    if refused:
+        raise _refusal(refused)
     for why, names in dropped.items():
         if names:
             notes.append(f"left out, because they are {why}: {', '.join(names)}")
     if not columns:
         raise ConfigError(f"{frame.name}: no column is left to predict from ({'; '.join(notes)})")
     return TableEncoder(tuple(columns)), notes
+
+
+def _refusal(refused: Mapping[str, ConfigError]) -> ConfigError:
+    """What is wrong with the first column, and how to leave out all that cannot be used."""
+    first, *others = refused
+    if not others:
+        return refused[first]
+    return ConfigError(
+        f"{refused[first]}. Nor can {columns_in_words(map(repr, others))} be used: "
+        f"--ignore {shlex.quote(','.join(refused))} leaves out all of them"
+    )
+
+
+def _useless(where: str, name: str, values: Any, rich: bool) -> str:
+    """Why a column of a file is left out; a key of what `fitted` lists, or empty."""
+    numeric = isinstance(values, np.ndarray) and values.dtype.kind in "buif"
+    present = values[np.isfinite(values)] if numeric else [value for value in values if not missing(value)]
+    distinct = len(np.unique(present)) if numeric else len({level(value) for value in present})
+    if distinct <= 1 and len(present) in (0, len(values)):
+        return "always the same" if len(present) else "empty"
+    return "numbers of the rows without a name" if _numbering(where, name, present, distinct, rich) else ""
 
 
 def _numbering(where: str, name: str, present: Sequence[Any], distinct: int, rich: bool) -> bool:
