@@ -489,6 +489,18 @@ def test_a_reading_that_is_given_up_leaves_no_error_behind(tmp_path: Path) -> No
     rows.close()  # type: ignore[attr-defined]
 
 
+def test_a_large_commit_is_written_at_its_end_and_not_page_by_page(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "one.db") as ledger:
+        log, db = tmp_path / "one.db-wal", ledger.writer
+        db.execute("BEGIN IMMEDIATE")
+        before = log.stat().st_size
+        for n in range(16):
+            db.execute("INSERT INTO blob VALUES (?, zeroblob(500000))", (str(n),))
+        assert log.stat().st_size == before
+        db.execute("COMMIT")
+        assert log.stat().st_size > 8_000_000
+
+
 def test_a_ledger_opened_for_reading_cannot_be_written(tmp_path: Path) -> None:
     Ledger(tmp_path / "ledger.db").close()
     with Ledger(tmp_path / "ledger.db", readonly=True) as ledger:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
@@ -14,6 +16,7 @@ from fanfold.encoding import encode
 from fanfold.errors import LedgerError
 from fanfold.events import Event, TrialTold
 from fanfold.ledger import Ledger, Pruner
+from fanfold.ledger.blobs import BlobReader
 from fanfold.running import Run
 from fanfold.schedule import Plan, Schedule
 from fanfold.schedules import Halving, last_rung
@@ -268,6 +271,63 @@ def test_an_equal_cell_whose_blobs_were_pruned_is_evaluated_again(tmp_path: Path
     # Its case "two" read the state that its case "one" had put again.
     with Ledger(tmp_path / "one.db") as ledger:
         assert list(ledger.read("SELECT count(*) FROM evaluation WHERE reused")) == [(0,)]
+
+
+class Unread(Training):
+    """Reads nothing of what is inherited."""
+
+    fingerprint = "unread-1"
+
+    def __call__(self, candidate: Any, case: Case, previous: Ok | None = None) -> Ok:
+        return super().__call__({**candidate, "inherited": None}, case, previous)
+
+
+def test_weights_that_the_run_holds_are_not_read_and_written_again_for_a_child(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """For a generation of networks, that would be most of the time between this one and the last."""
+    real, reads = BlobReader.__call__, []
+
+    def read(self: BlobReader, digest: str) -> bytes:
+        reads.append(digest)
+        return real(self, digest)
+
+    monkeypatch.setattr(BlobReader, "__call__", read)
+    strategy = Genetic(breeder=Heirs(), population=8, elites=1)
+    Study(strategy, Unread(), ["one"], stop=MaxTrials(40), aggregate=last_rung, keep=2, name="heirs").run()
+    assert reads == []
+
+
+class InTheFile(Training):
+    """The share of what is inherited that the ledger can give back within some seconds."""
+
+    fingerprint = "in-the-file-1"
+    path: ClassVar[Path]
+
+    def __call__(self, candidate: Any, case: Case, previous: Ok | None = None) -> Ok:
+        with Ledger(self.path, readonly=True) as ledger:
+            for _ in range(200):
+                with contextlib.suppress(LedgerError):
+                    return Ok(float(ledger.blob(candidate["inherited"].digest) == candidate["inherited"].read()))
+                time.sleep(0.02)
+        return Ok(0.0)
+
+
+@pytest.mark.slow
+def test_what_was_pruned_or_is_held_by_another_run_is_written_for_a_candidate_that_has_it(tmp_path: Path) -> None:
+    InTheFile.path = tmp_path / "one.db"
+    given = [{"gene": gene, "inherited": Blob.of(b"weights" * 10)} for gene in range(4)]
+    for name in ("r", "other"):
+        one = Study(Forgetful(given), InTheFile(), ["one"], window=1, keep=1, name="given")
+        run = one.run("threads:1", ledger=InTheFile.path, run=name, reuse="never")
+        assert [result.score for result in run.results()] == [1.0] * 4  # pruned after each, and there for the next
+        assert counts(InTheFile.path) == (0, 1)
+        run.ledger.close()
+    held = Study(Sweep(given[:1]), InTheFile(), ["one"], name="all")
+    held.run("threads:1", ledger=InTheFile.path, run="all").ledger.close()
+    few = Study(Forgetful(given), InTheFile(), ["one"], window=1, keep=1, name="given")
+    few.run("threads:1", ledger=InTheFile.path, run="third", reuse="never").ledger.close()
+    assert counts(InTheFile.path) == (1, 1)
 
 
 class Followed:

@@ -198,10 +198,13 @@ class BlobReader:
 
     def stored(self, digest: str, run: int) -> Stored | None:
         """Where a blob is that this run holds in its store: nobody else deletes it there."""
-        held = "SELECT 1 FROM blob_holder WHERE digest = ? AND run = ?"
-        if (place := self.place(digest)) is None or not list(self._ledger.read(held, (digest, run))):
+        if (place := self.place(digest)) is None or not self.held(digest, run):
             return None
         return Stored(place.name, place.size)
+
+    def held(self, digest: str, run: int) -> bool:
+        """Whether this run holds a blob: nobody else prunes it."""
+        return bool(list(self._ledger.read("SELECT 1 FROM blob_holder WHERE digest = ? AND run = ?", (digest, run))))
 
     def size(self, digest: str) -> int | None:
         """The bytes of a blob; None where there is none, or it was pruned."""

@@ -23,6 +23,8 @@ from fanfold.types import Failed, Ok, Outcome, Result, Trial
 LARGE = 10_000
 #: How many recorded trials are read at once.
 AHEAD = 64
+#: The place of a blob that the run holds already.
+_HERE = Stored("", 0)
 _LAST_TOLD = "SELECT coalesce(max(told) + 1, 0) FROM trial WHERE run = ? AND told >= 0"
 
 
@@ -73,7 +75,8 @@ class RunJournal:
             origin = None if trial.origin is None else encode(trial.origin, what)
             if MARK in text:
                 what = f"the candidate of trial {trial.number}"
-                self._keep(blobs_in(trial.candidate, text, what, self._stored))
+                blobs = blobs_in(trial.candidate, text, what, self._place)
+                self._keep({digest: blob for digest, blob in blobs.items() if blob is not _HERE})
             self.commits.put(Insert.ASKED, (self.run, trial.number, text, asked_after, origin))
 
     def told(self, order: int, result: Result[Any]) -> None:
@@ -169,6 +172,13 @@ class RunJournal:
             self.commits.put(Insert.BLOB, row)
         if self.pruner is not None:
             self.pruner.gone -= blobs.keys()
+
+    def _place(self, digest: str) -> Stored | None:
+        """Where this run has a blob, whose bytes need not be written again then."""
+        if (place := self._stored(digest)) is not None:
+            return place
+        gone = self.pruner is not None and digest in self.pruner.gone
+        return _HERE if not gone and self.ledger.blob.held(digest, self.run) else None
 
     def _stored(self, digest: str) -> Stored | None:
         """Where this run has a blob in its store; not another run's, which may prune it at any time."""

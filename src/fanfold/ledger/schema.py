@@ -71,6 +71,8 @@ def _writer(path: Path, durable: bool) -> sqlite3.Connection:
             db.execute("PRAGMA auto_vacuum = INCREMENTAL")
         db.execute("PRAGMA journal_mode = WAL")
         db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'OFF'}")
+        # A commit is written at its end, up to 64 MiB: page by page meanwhile, it takes twice as long.
+        db.execute("PRAGMA cache_spill = -65536")
         if version < len(MIGRATIONS):
             _migrate(db)
         db.set_progress_handler(None, 0)  # what is written is ours
