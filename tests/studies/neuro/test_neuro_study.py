@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,15 @@ from fanfold.ledger import Ledger  # noqa: E402
 from fanfold.running import Run  # noqa: E402
 from fanfold.studies.neuro import NeuroConfig, run_options, study  # noqa: E402
 from fanfold.studies.neuro import evaluator as domain_module  # noqa: E402
+from fanfold.studies.neuro.config import source  # noqa: E402
 from fanfold.studies.neuro.engines import engine  # noqa: E402
-from fanfold.studies.neuro.genome import Shape, individual_of, key  # noqa: E402
+from fanfold.studies.neuro.evaluator import Trainer  # noqa: E402
+from fanfold.studies.neuro.genome import Individual, Shape, individual_of, key  # noqa: E402
+from fanfold.studies.neuro.morph import packed  # noqa: E402
+from fanfold.studies.neuro.network import initial  # noqa: E402
 from fanfold.studies.neuro.space import NetworkSpace, handmade, valid  # noqa: E402
-from fanfold.types import Ok  # noqa: E402
+from fanfold.studies.neuro.training import TrainingSettings  # noqa: E402
+from fanfold.types import Blob, Case, Ok  # noqa: E402
 
 SMALL: dict[str, Any] = {
     "dataset": "digits",
@@ -149,6 +155,27 @@ def test_the_rung_without_training_sends_networks_home_that_are_never_ahead_of_t
     trained = [r for r in done.results() if len(r.outcomes) > 1]
     assert guessed and trained
     assert max(r.score or -1 for r in guessed) < 0 <= min(r.score or 0 for r in trained)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["sequential", "graph"])
+def test_weights_that_siblings_start_from_are_read_once(name: Any) -> None:
+    (parent,) = [genome for genome in handmade(NetworkSpace(), Shape(1, 8, 8, 10)) if genome.conv][:1]
+    data = packed(parent, initial(parent, Shape(1, 8, 8, 10), 1))
+    reads: list[str] = []
+
+    def load(digest: str) -> bytes:
+        reads.append(digest)
+        return data
+
+    children = [
+        Individual(replace(parent, learning_rate=0.01 / n), Blob(Blob.of(data).digest, load)) for n in (1, 2, 3)
+    ]
+    trainer = Trainer(source(config()), TrainingSettings(64, max_batches=1), engine(name, "cpu"))
+    cells = [(child, Case("1", {"epochs": 1}, 0), None) for child in children]
+    together, alone = trainer.evaluate_block(cells), [trainer(*cell) for cell in cells]
+    assert len(reads) == 1 + 3
+    assert [outcome.score for outcome in together] == pytest.approx([outcome.score for outcome in alone])
 
 
 @pytest.mark.slow

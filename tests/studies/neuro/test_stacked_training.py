@@ -153,6 +153,12 @@ def test_a_job_that_is_done_comes_back_as_it_was(resident: Resident) -> None:
     assert train_graphs([], resident, TRAINING) == []
 
 
+def test_what_is_made_of_each_network_comes_in_the_order_of_the_jobs(resident: Resident) -> None:
+    jobs = [replace(job, epochs=n % 3) for n, job in enumerate(mixed(7))]
+    made = train_graphs(jobs, resident, TRAINING, ended=lambda job, network: (job.seed, network.state))
+    assert made == [(job.seed, found.state) for job, found in zip(jobs, train_graphs(jobs, resident, TRAINING))]
+
+
 def test_inherited_weights_are_started_from(resident: Resident) -> None:
     job = mixed(1)[0]
     parent = train(job, resident, TRAINING)

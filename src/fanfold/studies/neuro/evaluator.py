@@ -20,14 +20,14 @@ from fanfold.studies.neuro import layout as layouts
 from fanfold.studies.neuro import morph, network, targets
 from fanfold.studies.neuro.data import DTYPES, Data, Resident, Source, identity, resident
 from fanfold.studies.neuro.engines import Devices, TrainingEngine, has_gpu
-from fanfold.studies.neuro.genome import Individual, individual_of, members_of
+from fanfold.studies.neuro.genome import Individual, NetworkGenome, individual_of, members_of
 from fanfold.studies.neuro.memory import DeviceMemory, DoesNotFit, GroupPace, free_memory, in_groups
-from fanfold.studies.neuro.stacks import at_once
 from fanfold.studies.neuro.training import (
     TrainedNetwork,
     TrainingJob,
     TrainingSettings,
     bases_of,
+    contents,
     out_of_memory,
     pinned_threads,
     scored,
@@ -108,29 +108,19 @@ class Trainer:
 
     def _evaluated(self, cells: Sequence[Cell], images: Resident, place: _Place) -> list[Outcome]:
         individuals = [individual_of(candidate) for candidate, _, _ in cells]
-        inputs = list(_inputs(individuals, cells))
-        with fetched(inputs):
-            held = {blob.digest: blob.read() for blob in inputs}  # here, because each thread would open the ledger
+        inputs = {blob.digest: blob for blob in _inputs(individuals, cells)}  # siblings start from the same
+        with fetched(inputs.values()):
+            # Here, because each thread would open the ledger.
+            read = {name: blob.read() for name, blob in inputs.items()}
         wanted = [n for n, (_, case, _) in enumerate(cells) if case.data["epochs"]]
-        jobs = [_job(individuals[n], *cells[n][1:], images, lambda blob: held[blob.digest]) for n in wanted]
-        trained = dict(zip(wanted, self._trained(jobs, images, place)))
-
-        def outcome(n: int) -> Outcome:
-            case, found = cells[n][1], trained[n]
-            if isinstance(found, DoesNotFit):
-                return Failed("out-of-memory", str(found))
-            return self._outcome(individuals[n], found, images, case.data["epochs"] == self.last)
-
-        # One by one where they are timed.
-        outcomes = dict(zip(wanted, list(map(outcome, wanted)) if self.latency else at_once(outcome, wanted)))
+        jobs = [_job(individuals[n], *cells[n][1:], images, lambda blob: read[blob.digest]) for n in wanted]
+        outcomes = dict(zip(wanted, self._trained(jobs, images, place)))
         return [
             outcomes[n] if n in outcomes else _guessed(individuals[n], case, images, self.training)
             for n, (_, case, _) in enumerate(cells)
         ]
 
-    def _trained(
-        self, jobs: Sequence[TrainingJob], images: Resident, place: _Place
-    ) -> list[TrainedNetwork | DoesNotFit]:
+    def _trained(self, jobs: Sequence[TrainingJob], images: Resident, place: _Place) -> list[Outcome]:
         memory = place.memory(images.device)
 
         def bytes_of(job: TrainingJob) -> int:
@@ -138,60 +128,63 @@ class Trainer:
                 2 if self.training.dtype == "float64" else 1
             )
 
-        def group(part: Sequence[TrainingJob]) -> list[TrainedNetwork]:
+        def group(part: Sequence[TrainingJob]) -> list[Ok]:
             # Later, others take up the memory of the first.
             first = images.device == "cuda" and self.engine.together != "each" and memory.factor == 1.0
             if first:
                 torch.cuda.reset_peak_memory_stats()
                 before = torch.cuda.memory_allocated()
             began = time.perf_counter()
-            networks = self._together(part, images)
+            outcomes = self._together(part, images)
             place.pace.saw(len(part), time.perf_counter() - began)
             if first:
                 memory.measured(sum(map(bytes_of, part)), torch.cuda.max_memory_allocated() - before)
-            return networks
+            return outcomes
 
         # On a GPU more at once always were faster; the first groups only seem slow, while all is made ready.
         most = self.engine.group if images.device == "cuda" else None
-        return in_groups(jobs, bytes_of, memory, group, out_of_memory, lambda: most or place.pace.size)
+        results = in_groups(jobs, bytes_of, memory, group, out_of_memory, lambda: most or place.pace.size)
+        return [Failed("out-of-memory", str(one)) if isinstance(one, DoesNotFit) else one for one in results]
 
-    def _together(self, jobs: Sequence[TrainingJob], images: Resident) -> list[TrainedNetwork]:
-        if self.engine.together == "fused":
-            from fanfold.studies.neuro.stacked_training import train_fused
+    def _together(self, jobs: Sequence[TrainingJob], images: Resident) -> list[Ok]:
+        outcome = functools.partial(self._outcome, images)
+        if self.engine.together != "each":
+            from fanfold.studies.neuro import stacked_training
 
-            return list(train_fused(jobs, images, self.training))
-        if self.engine.together == "graph":
-            from fanfold.studies.neuro.stacked_training import train_graphs
-
-            return list(train_graphs(jobs, images, self.training))
+            graphs = self.engine.together == "graph"
+            train_as_one = stacked_training.train_graphs if graphs else stacked_training.train_fused
+            if not self.latency:
+                return train_as_one(jobs, images, self.training, ended=outcome)
+            return list(map(outcome, jobs, train_as_one(jobs, images, self.training)))  # timed when all is quiet
         if self.engine.name == "streams":
             with torch.cuda.stream(_stream()):
                 networks = [train(job, images, self.training) for job in jobs]
                 torch.cuda.current_stream().synchronize()
-                return networks
-        return [train(job, images, self.training) for job in jobs]
+        else:
+            networks = [train(job, images, self.training) for job in jobs]
+        return list(map(outcome, jobs, networks))
 
-    def _outcome(self, individual: Individual, found: TrainedNetwork, images: Resident, last: bool) -> Ok:
+    def _outcome(self, images: Resident, job: TrainingJob, found: TrainedNetwork) -> Ok:
         data: dict[str, Any] = {
             "accuracy": found.accuracy,
             "loss": _finite(found.loss),
             "curve": [[accuracy, _finite(loss)] for accuracy, loss in found.curve],
             "epochs": found.epochs,
-            "parameters": layouts.parameters(individual.genome, images.shape),
-            "operations": layouts.operations(individual.genome, images.shape),
+            "parameters": layouts.parameters(job.genome, images.shape),
+            "operations": layouts.operations(job.genome, images.shape),
             "stopped": found.stopped,
             "shape": astuple(images.shape),
-            "weights": Blob.of(morph.packed(individual.genome, found.weights)),
+            "weights": Blob.of(morph.packed(job.genome, found.weights)),
         }
-        if not last:
+        if job.epochs != self.last:
             # The weights are kept once, unless they are trained in finer numbers than they are kept in.
             whole = self.training.dtype != "float32"
-            state = {name: array for name, array in unpack(found.state).items() if whole or name not in found.weights}
+            state = {name: array for name, array in contents(found.end).items() if whole or name not in found.weights}
             data["state"] = Blob.of(pack(state))
         if found.broken:
             data["broken"] = True
         if self.latency:
-            data["latency"] = latency(individual, found, images)
+            data["latency"] = latency(job.genome, found, images)
         return Ok(found.accuracy, data)
 
 
@@ -267,7 +260,7 @@ def _guessed(individual: Individual, case: Case, images: Resident, training: Tra
     return Ok(-1.0 / (1.0 + depends), {"proxy": depends, "parameters": layouts.parameters(genome, images.shape)})
 
 
-def latency(individual: Individual, found: TrainedNetwork, images: Resident) -> float:
+def latency(genome: NetworkGenome, found: TrainedNetwork, images: Resident) -> float:
     """Milliseconds that the trained network takes for some images: the least of a few tries."""
     net = {name: torch.tensor(array, device=images.device) for name, array in found.weights.items()}
     batch = images.validation[0][:_ASKED].to(torch.float32)
@@ -275,7 +268,7 @@ def latency(individual: Individual, found: TrainedNetwork, images: Resident) -> 
     with torch.no_grad():
         for _ in range(_TIMES + 1):
             began = time.perf_counter()
-            network.forward(individual.genome, net, batch).argmax(1).cpu()
+            network.forward(genome, net, batch).argmax(1).cpu()
             times.append(time.perf_counter() - began)
     return round(1000.0 * min(times), 4)
 

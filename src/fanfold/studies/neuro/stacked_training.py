@@ -6,9 +6,10 @@ import heapq
 import importlib.util
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -32,6 +33,9 @@ from fanfold.studies.neuro.training import (
     unpacked,
 )
 
+#: Makes something of a network that is done, maybe in a thread of its own while others are trained.
+Ended: TypeAlias = Callable[[TrainingJob, TrainedNetwork], Any]
+
 #: Lanes in which stacks are trained side by side; PyTorch has streams for 32.
 LANES = 24
 #: Seconds between two looks at what a GPU has done.
@@ -48,7 +52,8 @@ def train_graphs(
     half: bool = False,
     channels_last: bool | None = None,
     kernels: bool = True,
-) -> list[TrainedNetwork]:
+    ended: Ended | None = None,
+) -> list[Any]:
     """What `training.train` makes of each job, with all networks trained at once, whatever they are.
 
     Networks of a family that stand equally far are stacked.  With `graph` (if not said, on a GPU) the step of each
@@ -56,13 +61,15 @@ def train_graphs(
     trained one after another.  With `half`, layers compute in bfloat16, which is no longer the same training.  On a GPU
     `kernels` of our own compute plain convolutions, unless there is `half` or `channels_last`.
 
+    With `ended`, the result is what that makes of each network.
+
     Raises `torch.OutOfMemoryError` where the networks do not fit; what they took is free again by then.
     """
     how = _how(resident, training, lanes, graph, half, channels_last, kernels)
     starts = at_once(lambda job: _start(job, resident, training) if job.heir is None else None, jobs)
     for again in (bool(cuda_graph.captured), False):
         try:
-            return _trained(jobs, starts, resident, training, how)
+            return _trained(jobs, starts, resident, training, how, ended or _as_it_is)
         except RuntimeError as error:
             if not out_of_memory(error):
                 raise
@@ -81,9 +88,14 @@ def train_fused(
     *,
     graph: bool | None = None,
     half: bool = False,
-) -> list[TrainedNetwork]:
+    ended: Ended | None = None,
+) -> list[Any]:
     """What `training.train` makes of each job, with the networks of a family trained as one; families in turn."""
-    return train_graphs(jobs, resident, training, 1, graph=graph, half=half)
+    return train_graphs(jobs, resident, training, 1, graph=graph, half=half, ended=ended)
+
+
+def _as_it_is(job: TrainingJob, network: TrainedNetwork) -> TrainedNetwork:
+    return network
 
 
 def _how(
@@ -131,20 +143,21 @@ def _trained(
     resident: Resident,
     training: TrainingSettings,
     how: StepOptions,
-) -> list[TrainedNetwork]:
+    ended: Ended,
+) -> list[Any]:
     """What the jobs become.  Starts that are not known yet are made while other networks are trained."""
-    ends: dict[int, TrainedNetwork] = {}
+    ends: dict[int, Any] = {}
     stacks: dict[object, list[int]] = {}
     for n, (job, start) in enumerate(zip(jobs, starts)):
         curve, steps, broken = ((), 0, False) if start is None else (start.curve, start.steps, start.broken)
         if not going(curve, broken, job, training):
-            ends[n] = finished(start or _start(job, resident, training), training)
+            ends[n] = ended(job, finished(start or _start(job, resident, training), training))
         else:
             level = (len(curve), steps, job.epochs)
             alone = None if stackable(job.genome) else n
             stacks.setdefault((family(job.genome, resident.shape), level, alone), []).append(n)
     prepare(resident, training, jobs)
-    groups = [Group(numbers, jobs, starts, resident, training, how) for numbers in stacks.values()]
+    groups = [Group(numbers, jobs, starts, resident, training, how, ended) for numbers in stacks.values()]
     groups.sort(key=lambda group: (-group.stack.cost, group.stack.key))
     if how.lanes:
         _in_lanes(groups, how)
@@ -218,9 +231,10 @@ class Group:
         resident: Resident,
         training: TrainingSettings,
         how: StepOptions,
+        ended: Ended,
     ) -> None:
         self.numbers, self.jobs, self.starts = numbers, [jobs[n] for n in numbers], [starts[n] for n in numbers]
-        self.resident, self.training = resident, training
+        self.resident, self.training, self.ended = resident, training, ended
         genome, images = self.jobs[0].genome, max(training.batch, SCORED)
         kernels = how.kernels and simple(genome, resident.shape, len(numbers), images)
         self.stack = Stack(genome, resident.shape, len(numbers), kernels)
@@ -228,7 +242,7 @@ class Group:
         epochs, done = len(self.curves[0]), 0 if self.starts[0] is None else self.starts[0].steps
         left = (self.jobs[0].epochs - epochs) * training.steps(len(resident))
         self.span = EpochSpan(epochs, done, done, left)
-        self.ends: dict[int, TrainedNetwork] = {}
+        self.ends: dict[int, Any] = {}
         self._steps: StackSteps | None = None
         self._seen: Tensor | None = None
         #: The networks that were done at some step, and copies of all of them then where others continued.
@@ -277,7 +291,7 @@ class Group:
         for places, steps, copies in self._over:
             for k in places:
                 end = replace(self.steps.state.taken(copies or final, k, steps), curve=self.curves[k])
-                self.ends[self.numbers[k]] = finished(end, self.training)
+                self.ends[self.numbers[k]] = self.ended(self.jobs[k], finished(end, self.training))
         if self.steps.lane is not None:
             cuda_graph.keep(self.steps.key, self.steps)
         self._steps = None

@@ -92,7 +92,7 @@ class TrainingProgress:
 
 @dataclass(frozen=True, eq=False)
 class TrainedNetwork:
-    """The result of a job.
+    """The result of a job, where it stands at its `end`.
 
     `accuracy` is that of `weights` on the validation part, and `loss` the mean of the last epoch's steps (not a number
     where that is what it was).  `stopped`: patience ended it before all epochs were done.  `broken`: its numbers grew
@@ -103,11 +103,16 @@ class TrainedNetwork:
     loss: float
     curve: Curve
     weights: Arrays
-    state: bytes
+    end: TrainingProgress
     epochs: int
     steps: int
     stopped: bool
     broken: bool
+
+    @property
+    def state(self) -> bytes:
+        """What another job continues from."""
+        return packed(self.end)
 
 
 def unpacked(job: TrainingJob, shape: Shape, dtype: str) -> TrainingProgress:
@@ -137,7 +142,12 @@ def unpacked(job: TrainingJob, shape: Shape, dtype: str) -> TrainingProgress:
 
 
 def packed(progress: TrainingProgress) -> bytes:
-    """The bytes that `unpacked` continues from: the tensors by their names, and the rest beside them."""
+    """The bytes that `unpacked` continues from."""
+    return pack(contents(progress))
+
+
+def contents(progress: TrainingProgress) -> Arrays:
+    """All that is needed to continue: the tensors by their names, and the rest beside them."""
     arrays: Arrays = dict(progress.arrays)
     arrays["curve"] = np.array(progress.curve, np.float64).reshape(-1, 2)
     arrays["steps"] = np.array([progress.steps], np.int64)
@@ -145,7 +155,7 @@ def packed(progress: TrainingProgress) -> bytes:
         arrays["first"] = progress.first
     if progress.second is not None:
         arrays["second"] = progress.second
-    return pack(arrays)
+    return arrays
 
 
 def finished(progress: TrainingProgress, training: TrainingSettings) -> TrainedNetwork:
@@ -156,7 +166,7 @@ def finished(progress: TrainingProgress, training: TrainingSettings) -> TrainedN
         loss,
         progress.curve,
         _cast(progress.arrays, "float32"),
-        packed(progress),
+        progress,
         len(progress.curve),
         progress.steps,
         settled(progress.curve, training),
@@ -208,7 +218,7 @@ def right(scores: Tensor, labels: Tensor) -> Tensor:
 
 
 def _cast(arrays: Mapping[str, NDArray[Any]], dtype: str) -> Arrays:
-    return {name: array.astype(dtype) for name, array in arrays.items()}
+    return {name: array.astype(dtype, copy=False) for name, array in arrays.items()}
 
 
 def _fitting(arrays: Arrays, sizes: Mapping[str, tuple[int, ...]], what: str) -> Arrays:
