@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from fanfold.errors import ConfigError
+from fanfold.rl.spaces import kind_of
 
 
 def space_to_json(space: Any) -> dict[str, Any]:
     """A space as plain values; bounds that are the same everywhere are one number, and none where there is no bound."""
-    kind = type(space).__name__
+    kind = kind_of(space)
     if kind == "Box":
         bounds = {name: _bound(getattr(space, name)) for name in ("low", "high")}
         return {"kind": kind, "shape": list(space.shape), "dtype": str(space.dtype), **bounds}
@@ -23,7 +24,8 @@ def space_to_json(space: Any) -> dict[str, Any]:
     if kind == "MultiBinary":
         return {"kind": kind, "shape": list(space.shape)}
     if kind == "Dict":
-        return {"kind": kind, "parts": {name: space_to_json(part) for name, part in space.spaces.items()}}
+        # Pairs, as their order counts, and a ledger sorts the names of a mapping.
+        return {"kind": kind, "parts": [[name, space_to_json(part)] for name, part in space.spaces.items()]}
     if kind == "Tuple":
         return {"kind": kind, "parts": [space_to_json(part) for part in space.spaces]}
     raise ConfigError(f"a space of the kind {kind} cannot be learnt: {space}")
@@ -46,7 +48,9 @@ def space_from_json(record: Mapping[str, Any]) -> Any:
         shape = tuple(record["shape"])
         return spaces.MultiBinary(shape if len(shape) > 1 else shape[0])
     if kind == "Dict":
-        return spaces.Dict({name: space_from_json(part) for name, part in record["parts"].items()})
+        parts = record["parts"]
+        pairs = parts.items() if isinstance(parts, Mapping) else parts  # a mapping in files of 1.0
+        return spaces.Dict([(name, space_from_json(part)) for name, part in pairs])
     if kind == "Tuple":
         return spaces.Tuple([space_from_json(part) for part in record["parts"]])
     raise ConfigError(f"the agent's file has a space of the unknown kind {kind!r}")

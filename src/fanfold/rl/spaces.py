@@ -47,29 +47,29 @@ class Encoder:
 
 def is_image(space: Any) -> bool:
     """Whether a space is of pictures."""
-    shape = tuple(space.shape or ()) if _kind(space) == "Box" else ()
+    shape = tuple(space.shape or ()) if kind_of(space) == "Box" else ()
     return len(shape) == 3 or (len(shape) == 2 and min(shape) >= 16)
 
 
 def images_in(space: Any) -> list[str]:
     """The parts of a Dict or a Tuple that are pictures."""
-    if _kind(space) not in ("Dict", "Tuple"):
+    if kind_of(space) not in ("Dict", "Tuple"):
         return []
-    parts = space.spaces.items() if _kind(space) == "Dict" else enumerate(space.spaces)
+    parts = space.spaces.items() if kind_of(space) == "Dict" else enumerate(space.spaces)
     nested = [(str(name), part, images_in(part)) for name, part in parts]
     return [path for name, part, more in nested for path in [name] * is_image(part) + [f"{name}.{m}" for m in more]]
 
 
-def _kind(space: Any) -> str:
+def kind_of(space: Any) -> str:
     """The name of the space, or of the known one that it extends."""
     return next((each.__name__ for each in type(space).__mro__ if each.__name__ in _KINDS), type(space).__name__)
 
 
 def _has(space: Any, *kinds: str) -> bool:
-    if _kind(space) in ("Dict", "Tuple"):
-        parts = space.spaces.values() if _kind(space) == "Dict" else space.spaces
+    if kind_of(space) in ("Dict", "Tuple"):
+        parts = space.spaces.values() if kind_of(space) == "Dict" else space.spaces
         return any(_has(part, *kinds) for part in parts)
-    return _kind(space) in kinds
+    return kind_of(space) in kinds
 
 
 @contextlib.contextmanager
@@ -83,7 +83,7 @@ def refused(env: str) -> Iterator[None]:
 
 def _encoding(space: Any) -> tuple[int, Encode]:
     """How many numbers an observation has, and how it becomes them."""
-    kind = _kind(space)
+    kind = kind_of(space)
     if kind in ("Box", "MultiBinary"):
         return math.prod(space.shape), lambda observation: np.asarray(observation).ravel()
     if kind == "Discrete":
@@ -104,7 +104,7 @@ def _encoding(space: Any) -> tuple[int, Encode]:
 
 
 def _decoded(space: Any, rows: Array) -> Any:
-    kind = _kind(space)
+    kind = kind_of(space)
     if kind in ("Box", "MultiBinary"):
         return rows.reshape(len(rows), *space.shape).astype(space.dtype)
     if kind == "Discrete":
@@ -129,7 +129,7 @@ def _marked(sizes: Sequence[int], values: Array) -> Array:
 
 def head_of(space: Any) -> Head:
     """The head for the actions of a space."""
-    kind = _kind(space)
+    kind = kind_of(space)
     if kind == "Discrete":
         return Categories((int(space.n),))
     if kind == "MultiDiscrete":
@@ -152,7 +152,7 @@ class Decoder:
     """
 
     def __init__(self, space: Any) -> None:
-        self.space, self._kind = space, _kind(space)
+        self.space, self._kind = space, kind_of(space)
         if self._kind == "Box":
             low, high = np.asarray(space.low, np.float64).ravel(), np.asarray(space.high, np.float64).ravel()
             bounded = (np.abs(low) < _FARTHEST) & (np.abs(high) < _FARTHEST)

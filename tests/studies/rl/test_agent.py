@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,22 @@ SPACES: list[Any] = [
 @pytest.mark.parametrize("space", SPACES, ids=str)
 def test_a_space_survives_its_file(space: Any) -> None:
     assert space_from_json(space_to_json(space)) == space
+
+
+def test_the_parts_of_a_space_keep_their_order_where_names_are_sorted() -> None:
+    space = Dict([("b", Discrete(2)), ("a", Box(0, 1, (3,), np.float32))])
+    record = json.loads(json.dumps(space_to_json(space), sort_keys=True))
+    assert list(space_from_json(record).spaces) == ["b", "a"]
+    earlier = {"kind": "Dict", "parts": {"a": {"kind": "Discrete", "n": 2, "start": 0}}}
+    assert space_from_json(earlier) == Dict(a=Discrete(2))
+
+
+class Dial(Box):
+    """A space of somebody's own, which is a box in all but its name."""
+
+
+def test_a_space_of_ones_own_kind_survives_its_file() -> None:
+    assert space_from_json(space_to_json(Dial(-1, 1, (2,), np.float32))) == Box(-1, 1, (2,), np.float32)
 
 
 class Spaces(rl_world.Walk):
