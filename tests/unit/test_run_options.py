@@ -109,7 +109,8 @@ def test_no_failures_are_too_many_where_the_limit_is_none_or_nought() -> None:
 
 def test_decisions_for_one_time_are_not_taken_over_by_a_resume() -> None:
     options = ShellOptions("inline", max_time="2h", accept_changes=True, retry_failed=True, report="it.html")
-    assert options.recorded() == {"max_time": "2h"}
+    assert options.recorded() == {"executor": "inline", "max_time": "2h"}
+    assert ShellOptions("auto").recorded() == {}
 
 
 def test_what_python_says_about_a_run_is_kept_with_it(tmp_path: Path) -> None:

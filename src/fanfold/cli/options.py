@@ -28,11 +28,11 @@ class ShellOptions(RunOptions):
 
     def recorded(self) -> dict[str, Any]:
         """What a resume takes over: all that was set, except decisions that hold for one time."""
+        unset = shell_options({}, {}, "no flags")
         return {
             field.name: field.metadata.get("record", lambda value: value)(value)
             for field in fields(self)
-            if (value := getattr(self, field.name)) != field.metadata.get("shell", field.default)
-            and not field.metadata.get("once")
+            if (value := getattr(self, field.name)) != getattr(unset, field.name) and not field.metadata.get("once")
         }
 
 

@@ -124,7 +124,7 @@ def test_queries_are_a_column_of_a_table(tmp_path: Path) -> None:
         load_queries(str(table))
     for said in ("7", '" "'):
         (tmp_path / "odd.jsonl").write_text(f'{{"query": {said}}}')
-        with pytest.raises(ConfigError, match="line 1: 'query' is no text that asks something, but "):
+        with pytest.raises(ConfigError, match="line 1: 'query' must be a text that asks something, not "):
             load_queries(str(tmp_path / "odd.jsonl"))
     for name in ("old.csv", "old.txt"):
         (tmp_path / name).write_bytes("query\nWarum fällt der Apfel?\nWie hängt das zusammen?\n".encode("cp1252"))

@@ -30,7 +30,7 @@ def texts_of(prompts: Iterable[str] | None) -> list[str] | None:
 
 
 def check_seconds(timeout: Any, expires: Any) -> None:
-    """Refuse a `timeout` or an `expires` that is no time."""
+    """Refuse a `timeout` or an `expires` that are not seconds."""
     if isinstance(expires, bool) or not isinstance(expires, int | float) or not expires >= 0:
         raise ConfigError(f"expires must be seconds of at least 0, not {expires!r}")
     if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0):

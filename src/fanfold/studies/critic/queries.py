@@ -40,5 +40,7 @@ def _column(path: str) -> Iterator[str]:
         if (usual := next((name for name in names if name in row), None)) is None:
             raise ConfigError(f"{where} has no query: name its column `query` (columns: {columns_in_words(row)})")
         if not isinstance(query := row[usual], str) or not query.strip():
-            raise ConfigError(f"{where}: {usual!r} is no text that asks something, but {query!r:.60}: correct the file")
+            raise ConfigError(
+                f"{where}: {usual!r} must be a text that asks something, not {query!r:.60}: correct the file"
+            )
         yield query
