@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
@@ -98,6 +99,15 @@ def start_beside(main: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
         if _beside is None:
             _beside = _Beside()
     return asyncio.run_coroutine_threadsafe(main(), _beside.loop)
+
+
+def _in_child() -> None:
+    """A forked child has a copy of the loop but not its thread: it starts one of its own."""
+    global _lock, _beside
+    _lock, _beside = threading.Lock(), None
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 def noticed(ended: asyncio.Future[Any]) -> None:

@@ -50,6 +50,11 @@ def connect(path: Path, *, readonly: bool = False, durable: bool = True) -> sqli
     with _OPENING:
         if _foreign(path):
             raise LedgerError(f"{path} is not a ledger (not an SQLite file): give another path with --ledger")
+        if not readonly and _identity(path) in _INHERITED.values():
+            raise LedgerError(
+                f"{path} was open when this process forked, and what is written to it here could be lost: open it only "
+                "after the fork, or start processes by spawn"
+            )
         try:
             if not readonly:
                 if durable:
@@ -211,6 +216,17 @@ def _opened(path: Path, mode: str) -> sqlite3.Connection:
 
 #: The files of the connections that are open.  Only while one is, its number cannot be another file's.
 _OPEN: dict[int, tuple[int, int] | None] = {}
+#: In a forked child, those its parent had open: SQLite takes the parent's locks on them for locks of the child.
+_INHERITED: dict[int, tuple[int, int]] = {}
+
+
+def _in_child() -> None:
+    global _OPENING
+    _OPENING = threading.RLock()  # a thread of the parent may have held it
+    _INHERITED.update((db, number) for db, number in _OPEN.items() if number is not None)
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 def disconnect(db: sqlite3.Connection) -> None:
@@ -219,6 +235,7 @@ def disconnect(db: sqlite3.Connection) -> None:
         db.close()
     finally:
         _OPEN.pop(id(db), None)
+        _INHERITED.pop(id(db), None)
 
 
 def _make_private(path: Path) -> None:

@@ -407,6 +407,8 @@ def test_a_critic_begins_with_a_model_and_prompts(tmp_path: Path) -> None:
             begin(tmp_path / "app.db", **missing)
     with pytest.raises(ConfigError, match="prompts must be a list of texts"):
         begin(tmp_path / "app.db", prompts="Be brief.")
+    with pytest.raises(ConfigError, match="prompts must be a list of texts, and one of them is None"):
+        begin(tmp_path / "app.db", prompts=["Be brief.", None])
     with pytest.raises(ConfigError, match="max_tokenz"):
         begin(tmp_path / "app.db", max_tokenz=3)
     with pytest.raises(ConfigError, match="writer is a setting of the study"):
@@ -600,3 +602,34 @@ def test_a_critic_does_not_cross_a_fork(tmp_path: Path) -> None:
         os.wait()
     """
     assert "opened before the process forked: open one in each process" in other_process(code, tmp_path / "app.db")
+
+
+def test_a_forked_process_asks_in_a_file_that_was_not_open_before(tmp_path: Path) -> None:
+    begin(tmp_path / "app.db").close()
+    code = """
+        Critic.open(sys.argv[1], model="simulated/critic", prompts=["Be brief."]).ask_sync("How do I dry herbs?")
+        if os.fork() == 0:
+            signal.alarm(20)  # the child had no thread that answers
+            print(Critic.open(sys.argv[2]).ask_sync("Why?").id.partition("-")[0], flush=True)
+            os._exit(0)
+        os.wait()
+    """
+    assert other_process(code, tmp_path / "other.db", tmp_path / "app.db") == "0"
+
+
+def test_a_file_that_was_open_before_a_fork_is_not_written_by_the_child(tmp_path: Path) -> None:
+    """SQLite takes the locks of the parent for the child's own: what the child wrote could be lost."""
+    code = """
+        critic = Critic.open(sys.argv[1], model="simulated/critic", prompts=["Be brief."])
+        if os.fork() == 0:
+            try:
+                Critic.open(sys.argv[1])
+            except Exception as error:
+                print(type(error).__name__, error, flush=True)
+            os._exit(0)
+        os.wait()
+        print(critic.status()["shows"])
+    """
+    refused, shows = other_process(code, tmp_path / "app.db").splitlines()
+    assert refused.startswith("LedgerError") and "was open when this process forked" in refused
+    assert shows == "0"

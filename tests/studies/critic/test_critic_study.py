@@ -339,6 +339,23 @@ def test_a_run_whose_failures_were_evaluated_again_is_summarised(tmp_path: Path)
     assert f"({late} got it later, which taught nothing)" in done.summary.sections[1].text
 
 
+@pytest.mark.slow
+def test_a_run_that_got_all_its_feedback_too_late_says_so(tmp_path: Path) -> None:
+    broken = True
+
+    async def judge(query: str, responses: tuple[str, ...]) -> float:
+        if broken:
+            raise ValueError("no digit")
+        return 0.5
+
+    config, ledger = CriticConfig(**SIMULATED, total=3), tmp_path / "ledger.db"
+    study(config, feedback=judge).run(ledger=ledger, run="r")
+    broken = False
+    done = study(config, feedback=judge).run(ledger=ledger, run="r", retry_failed=True)
+    assert done.summary is not None
+    assert "all 3 answers got their feedback too late" in done.summary.sections[0].text
+
+
 # -- batch mode ----------------------------------------------------------------------------------------------------
 
 

@@ -232,7 +232,7 @@ class Critic:
 
     def _start(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
         if os.getpid() != self._process:
-            raise ConfigError("this critic was opened before the process forked: open one in each process")
+            raise ConfigError("this critic was opened before the process forked: open one in each process, after that")
         if self._closed:
             raise ConfigError(f"this critic is closed: Critic.open({str(self._ledger.path)!r}) opens it again")
         return start_beside(work)

@@ -69,13 +69,16 @@ class CriticConclusion:
     async def __call__(self, run: Run[Any], go: Go) -> Summary:
         search = replayed(self.config, self.queries, run)
         records = search.memory.records
-        if not records:
-            counts = {"answered": 0, "skipped": search.memory.skipped, "unanswered": search.memory.unanswered}
-            return Summary(counts, (Section("Nothing learnt", "no response got feedback; see the failures"),))
         judged = sum(
             isinstance(step_of(result.candidate), Show) and any(isinstance(o, Ok) for o in result.outcomes.values())
             for result in run.results()
         )
+        if not records:
+            counts = {"answered": 0, "skipped": search.memory.skipped, "unanswered": search.memory.unanswered}
+            why = "no response got feedback; see the failures"
+            if judged:
+                why = f"all {judged} answers got their feedback too late; a run with another name learns from the start"
+            return Summary(counts, (Section("Nothing learnt", why),))
         sections = self._sections(search, records, judged - search.memory.answered)
         return Summary(self._figures(search, records), tuple(sections))
 

@@ -26,7 +26,10 @@ def texts_of(prompts: Iterable[str] | None) -> list[str] | None:
     if isinstance(prompts, str | Mapping):
         kind = "text" if isinstance(prompts, str) else "mapping"
         raise ConfigError(f"prompts must be a list of texts, not the {kind} {prompts!r:.60}")
-    return None if prompts is None else [prompt_text(text, "prompts") for text in prompts]
+    texts = None if prompts is None else [prompt_text(text, "prompts") for text in prompts]
+    if wrong := [text for text in texts or () if not isinstance(text, str)]:
+        raise ConfigError(f"prompts must be a list of texts, and one of them is {wrong[0]!r:.60}")
+    return texts
 
 
 def check_seconds(timeout: Any, expires: Any) -> None:
