@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import datetime
 import hashlib
@@ -46,6 +47,27 @@ class Encoded(msgspec.Struct, frozen=True):
     text: str
     blobs: dict[str, bytes | Stored] = {}
     away: str = ""
+
+
+def apart(value: Any) -> Any:
+    """The value for somebody who may change it: what can be changed is copied, as if it had been sent elsewhere."""
+    kind = type(value)
+    if kind in _UNCHANGING:
+        return value
+    if kind is dict:
+        return {key: apart(item) for key, item in value.items()}
+    if kind is list or kind is tuple:
+        return kind([apart(item) for item in value])
+    for settings in ("__dataclass_params__", "__struct_config__"):
+        if getattr(getattr(kind, settings, None), "frozen", False):
+            return value
+    try:
+        return copy.deepcopy(value)
+    except Exception:  # a tensor that is part of a graph, for one
+        return value
+
+
+_UNCHANGING = frozenset({str, int, float, bool, type(None), bytes, Blob})
 
 
 def _encode_other(value: Any) -> Any:

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any, Generic, Protocol
 
 from fanfold.checkpoints import Record, Saver, captured
-from fanfold.encoding import brief, decode, encode, words
+from fanfold.encoding import apart, brief, decode, encode, words
 from fanfold.errors import ConfigError, FanfoldError, ReplayDivergence
 from fanfold.events import Notice, Progress, TrialTold, Watcher
 from fanfold.schedule import Plan, Schedule
@@ -237,7 +237,7 @@ class SearchLoop(Generic[C]):
             text = encode(candidate, f"{name}'s candidate of trial {self.tally.asked}")
             if self._record.left(self.tally.asked) > 0:
                 candidate, text = self._as_recorded(candidate, text)
-            trial = Trial(self.tally.asked, candidate, self._origin(candidate))
+            trial = Trial(self.tally.asked, apart(candidate), self._origin(candidate))
             self._journal.asked(trial, text, self.tally.told)
             self.tally.asked += 1
             self._plan(trial, text)
@@ -349,7 +349,7 @@ class SearchLoop(Generic[C]):
             current = self._current(row, result)
             self.tally.tell(result, row.text, current)
             try:
-                self.strategy.tell(result)
+                self.strategy.tell(replace(result, trial=replace(row.trial, candidate=apart(row.trial.candidate))))
             except Exception as error:
                 self._blame(error, f"tell() for trial {number}")
                 raise

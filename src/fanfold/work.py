@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
 from fanfold.attempt import Abandoned, Backoff, attempt
 from fanfold.blobs import Ticket
 from fanfold.context import here
-from fanfold.encoding import MARK, digest, encode
+from fanfold.encoding import MARK, apart, digest, encode
 from fanfold.errors import ConfigError, ExecutorBroken, PlaceLost, WorkerDied
 from fanfold.evaluation import PLAIN, arguments, block_size, failure_of, for_blocks, for_one
 from fanfold.executors import Executor
@@ -72,13 +72,13 @@ class Work:
         self._objective = objective
         self._fingerprint = fingerprint if objective == PLAIN else f"{fingerprint} {objective}"
         self._cases: dict[str, bytes] = {}
-        #: Cases that travel by name.
-        self._parcels: dict[str, Parcel] = {}
+        #: Large cases, as evaluations get them: one for all in this process, and where workers fetch it, by name.
+        self._large: dict[str, Any] = {}
         for case in cases:
             text = encode(case, f"case {case.id!r}")
             self._cases[case.id] = key = digest(text)
-            if fetches and (len(text) > LARGE or MARK in text):
-                self._parcels[case.id] = Parcel.of(key.hex(), case)
+            if len(text) > LARGE or MARK in text:
+                self._large[case.id] = Parcel.of(key.hex(), case) if fetches else case
         shared = dict(shared or {})
         if fetches:
             shared = {name: _parcel(f"{self._fingerprint} {name}", name, value) for name, value in shared.items()}
@@ -146,8 +146,8 @@ class Work:
         return failure_of(error)
 
     def _arguments(self, cell: Cell[Any]) -> tuple[Any, ...]:
-        case: Any = self._parcels.get(cell.case.id, cell.case) if self._parcels else cell.case
-        return arguments(self._evaluate, cell.trial.candidate, case, cell.previous, self._objective)
+        case = self._large.get(cell.case.id) or replace(cell.case, data=apart(cell.case.data))
+        return arguments(self._evaluate, apart(cell.trial.candidate), case, cell.previous, self._objective)
 
 
 class CellTries:

@@ -9,13 +9,15 @@ import asyncio
 import contextlib
 import sqlite3
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
-from fanfold import Case, Failed, Study, Sweep
+from fanfold import Case, Failed, MaxTrials, Result, Strategy, Study, Sweep
 from fanfold.calls import Call, Reply
 from fanfold.executors.local import Async
 from fanfold.executors.parcels import Parcel
@@ -167,3 +169,66 @@ def test_a_score_that_a_kill_kept_from_being_amended_is_amended_by_the_next_resu
     assert scores("UPDATE trial SET score = NULL WHERE number = 1") == [1.0, None, 3.0]
     go(replay=True)
     assert scores() == [1.0, 2.0, 3.0]
+
+
+# -- what is changed on the way ----------------------------------------------------------------------------------------
+
+
+class Layers:
+    """Takes candidates and cases apart, as evaluators do that pass the rest of a dict on as arguments."""
+
+    def __call__(self, candidate: dict[str, Any], case: Case) -> float:
+        layers, weight = candidate.pop("layers"), case.data.pop("weight")
+        layers.append(1)
+        return float(weight * sum(layers))
+
+
+class Wanders(Strategy[Any]):
+    """Changes the candidates that it gave, and those that it is told."""
+
+    window = 3
+
+    def begin(self, seed: int) -> None:
+        self.asked: list[dict[str, Any]] = []
+
+    def ask(self, n: int) -> list[dict[str, Any]]:
+        for candidate in self.asked:
+            candidate["layers"] = [1000]
+        first = len(self.asked) + 1
+        self.asked += (asked := [{"layers": [number]} for number in range(first, first + n)])
+        return asked
+
+    def tell(self, result: Result[Any]) -> None:
+        result.candidate["layers"].clear()
+
+
+@pytest.mark.parametrize("place", ["inline", "async:2", "threads:2", "processes:2"])
+def test_what_an_evaluator_or_a_strategy_changes_is_changed_for_nobody_else(place: str) -> None:
+    cases = [{"weight": 1}, {"weight": 3}]
+    run = Study(Wanders(), Layers(), cases, stop=MaxTrials(6)).run(place)
+    assert [(result.score, result.candidate) for result in run.results()] == [
+        (2.0 * (n + 1), {"layers": [n]}) for n in range(1, 7)
+    ]
+    assert (run.best.score, run.best.candidate) == (14.0, {"layers": [6]})
+    assert cases == [{"weight": 1}, {"weight": 3}]
+
+
+@dataclass
+class Sizes:
+    values: list[int]
+    place: Path = Path("here")
+
+
+def test_a_retry_gets_the_candidate_as_it_was_asked_whatever_it_is_made_of() -> None:
+    seen: list[Any] = []
+
+    def evaluate(candidate: Any, case: Case) -> float:
+        inner = candidate.values if isinstance(candidate, Sizes) else candidate[0]
+        seen.append((type(candidate), [*inner]))
+        inner[0] = 9
+        raise ValueError("once more")
+
+    array = np.array([[1, 2]])
+    Study(Sweep([Sizes([1]), ([1],), array]), evaluate, retries=1, window=1).run("inline", max_failures=None)
+    assert seen == [(Sizes, [1])] * 2 + [(tuple, [1])] * 2 + [(np.ndarray, [1, 2])] * 2
+    assert array.tolist() == [[1, 2]]
