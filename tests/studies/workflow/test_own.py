@@ -10,7 +10,9 @@ import gymnasium
 import numpy as np
 import own_world
 import pytest
+from click.testing import CliRunner
 
+from fanfold.cli import cli
 from fanfold.errors import ConfigError
 from fanfold.rl import Agent
 from fanfold.rl.collect import Collect
@@ -84,6 +86,16 @@ def test_what_the_search_chose_and_what_the_finale_made_of_it_are_told_apart(run
     assert set(figures["chosen"]) >= {"workflow", "trial", "return", "compliance"}
     last = list(run.results())[-1]
     assert last.trial.origin["finale"] is True and figures["chosen"]["trial"] != last.number
+
+
+def test_the_end_of_a_search_shows_the_workflow_that_it_chose(tmp_path: Path) -> None:
+    ledger = ["--ledger", str(tmp_path / "runs.db")]
+    flags = ["--env", "own_world:make_env", "--kept", "own_world:kept_order", "--space.options", "press,oven,belt"]
+    flags += ["--total-episodes", "200", "--max-episodes-per-workflow", "40", "--fresh-episodes", "8"]
+    ending = CliRunner().invoke(cli, ["run", "workflow", *flags, "--run", "own", "--results", "none", *ledger]).output
+    shown = CliRunner().invoke(cli, ["show", "own", *ledger]).output
+    assert "Best workflow" in ending and "visit 0" not in ending, "a training of another may have a higher return"
+    assert "Best workflow" in shown and "Best: " not in shown
 
 
 @pytest.mark.slow

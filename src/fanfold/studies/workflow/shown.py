@@ -155,6 +155,7 @@ presentation = Presentation(
     headline,
     candidate,
     cell,
+    chooses=True,
     text=text,
     brief=brief,
     overview=overview,
