@@ -7,8 +7,10 @@ import random
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 
 import fanfold.strategies
@@ -77,6 +79,21 @@ def test_random_takes_a_function_and_gives_it_the_generator_of_the_run() -> None
     assert strategy.ask(3) == [rng.random() for _ in range(3)]
 
 
+@dataclass
+class Ridge:
+    alpha: float
+
+
+@dataclass
+class Lasso:
+    alpha: float
+
+
+def test_equal_candidates_may_be_swept_twice_and_those_of_other_classes_beside_each_other() -> None:
+    candidates = [Ridge(1.0), Ridge(1.0), Lasso(2.0), 1, True, 1.0, np.float64(1.0), [1, 2], np.array([1, 2])]
+    assert begun(Sweep(candidates)).ask(99) == candidates
+
+
 @pytest.mark.parametrize(
     ("make", "says"),
     [
@@ -86,6 +103,11 @@ def test_random_takes_a_function_and_gives_it_the_generator_of_the_run() -> None
         (lambda: Sweep({"a", "b"}), "fixed order"),
         (lambda: Sweep("abc"), "Sweep needs a list"),
         (lambda: Sweep(3), "Sweep needs a list"),
+        (
+            lambda: Sweep([Ridge(1.0), Ridge(2.0), Lasso(1.0)]),
+            r"Ridge\(alpha=1.0\) and Lasso\(alpha=1.0\)",
+        ),
+        (lambda: Sweep([{"model": Ridge(1.0)}, {"model": Lasso(1.0)}]), "are the same in the ledger"),
         (lambda: begun(Sweep(lambda: iter(()))).ask(1), "gave no candidates"),
         (lambda: Sweep.grid({"x": 1}, 3), "needs a Space"),
         (lambda: Sweep.grid(SPACE, 0), "steps"),

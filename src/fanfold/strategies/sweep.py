@@ -141,3 +141,22 @@ def _check_candidates(candidates: Any) -> None:
         )
     if isinstance(candidates, Sized) and not len(candidates):
         raise ConfigError("Sweep: there are no candidates; give at least one")
+    first = list(itertools.islice(candidates, 1000))
+    if not any({*map(type, first)} == {kind} for kind in (str, int, float)):
+        _check_told_apart(first)
+
+
+def _check_told_apart(candidates: Iterable[Any]) -> None:
+    """Refuse candidates that differ, but not in the ledger, which does not know their classes."""
+    known: dict[str, Any] = {}
+    for candidate in candidates:
+        try:
+            twin = known.setdefault(encode(candidate), candidate)
+            different = bool(twin != candidate)
+        except Exception:  # the former is said when it is asked, and arrays have no such answer
+            continue
+        if different:
+            raise ConfigError(
+                f"Sweep: {twin!r} and {candidate!r} are the same in the ledger, so one would get the scores of the "
+                "other: add what tells them apart, such as a field with the name of the class"
+            )
