@@ -118,6 +118,7 @@ class Start:
                     self._remote.close()
                 if ledger.blobs is not None:
                     ledger.blobs.close()
+                ledger.settle(shrinks=self.study.keep is not None)
                 lock.release()
         except BaseException:
             ledger.close()
@@ -155,8 +156,6 @@ class Start:
             journal.status(status, reason, clock())
             await commits.flush()
             commits.close()
-            if self.study.keep is not None:
-                ledger.shrink()
             if new and status == "failed":
                 forget_run(ledger, journal.run)
         self._emit(RunStopped(reason, search.progress))

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fanfold import Case, Ledger, MaxTrials, Run, Study, Sweep
+from fanfold import Case, Ledger, MaxTrials, Run, RunView, Study, Sweep
 from fanfold.cards import picture
 from fanfold.errors import NoResult
+from fanfold.running import Go
 from fanfold.stop import explained
+from fanfold.summary import Summary
 from fanfold.texts import count, duration, money, number
 
 
@@ -197,3 +200,16 @@ def test_a_notebook_follows_a_run_and_then_shows_its_result(monkeypatch: pytest.
     assert len(followed) == 2 and len(silent) == 1
     assert followed[0]["text/plain"] == "50/50 trials, 50 evaluations, best 49"
     assert "&lt;b&gt;no" in followed[0]["text/html"] and "Stopped after 50 trials" in followed[1]["text/html"]
+
+
+def test_the_file_alone_holds_a_run_while_its_result_is_still_used(tmp_path: Path) -> None:
+    async def conclude(run: Run[int], go: Go) -> Summary:
+        beside: Run[int] = await go("more", Study(Sweep([7]), fragile, cases=[0]))
+        return Summary({"beside": beside.best.score})
+
+    study = Study(Sweep([1, 2]), fragile, cases=[0, 1], conclude=conclude)
+    run = study.run(ledger=tmp_path / "runs.db", run="first")
+    shutil.copy(tmp_path / "runs.db", tmp_path / "copy.db")
+    with RunView.open(tmp_path / "copy.db", "first") as view:
+        assert (view.status, view.progress().evaluations) == ("finished", 4)
+        assert view.summary() == run.view.summary() and run.summary is not None

@@ -91,7 +91,7 @@ def _give_back(path: Path, much: bool) -> None:
 
     with Ledger(path) as opened:
         if shrinks(opened) and not much:
-            opened.shrink()
+            opened.settle(shrinks=True)
             return
     with contextlib.suppress(LedgerError):  # a run is under way: the space is used again
         vacuum(path)

@@ -343,10 +343,11 @@ class Ledger:
         """The bytes of a blob; None where there is none, or it was pruned."""
         return self.blob.size(digest)
 
-    def shrink(self) -> None:
-        """Give the pages of pruned blobs back to the disk; a file of an older version keeps them for what follows."""
-        with contextlib.suppress(sqlite3.OperationalError):  # another program writes: next time
-            self.writer.executescript("PRAGMA incremental_vacuum")  # `execute` would end after one page
+    def settle(self, shrinks: bool) -> None:
+        """Bring its log into the file, which people copy alone; if that shrinks, free pages go back to the disk."""
+        shrink = "PRAGMA incremental_vacuum;" if shrinks else ""  # a file of an older version keeps its pages
+        with contextlib.suppress(sqlite3.Error):  # another program writes: next time
+            self.writer.executescript(f"{shrink} PRAGMA wal_checkpoint(PASSIVE)")  # `execute` would free one page
 
     def _outcome(self, failure: Any, score: Any, data: Any, cost: Any, message: Any, detail: Any) -> Outcome:
         paid = cost if type(cost) is float else _cost(cost)
