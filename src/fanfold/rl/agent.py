@@ -11,7 +11,7 @@ import itertools
 import math
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any
@@ -132,11 +132,12 @@ class Agent:
         card = dict(figures.get("agent") or {})
         blob, greedy = _weights(view, version, figures.get("policy"), card)
         if env is not None or not card:
-            played = card_of(_recorded(view) if env is None else Environment.of(env))
+            steps = card["env"].get("max_steps") if card else _fields(view).get("max_episode_steps")
+            played = card_of(_recorded(view) if env is None else _limited(Environment.of(env), steps))
             card = {**played, **card, "env": played["env"]}  # the spaces it was trained on stay
         weights = unpack(blob)
         if "network" not in card and not _ours(weights):
-            card["network"] = view.info.meta.get("fields", {}).get("network") or name_of(convolutions)
+            card["network"] = _fields(view).get("network") or name_of(convolutions)
         return cls(_policy(policy, weights, card), weights, {**card, "greedy": greedy})
 
     def save(self, folder: str | Path) -> None:
@@ -212,8 +213,9 @@ class Agent:
         greedy: bool | None = None,
         render_mode: str | None = None,
     ) -> Iterator[ShownEpisode]:
-        """Play episodes, the first of them with just this seed."""
-        made = self.environment() if env is None else Environment.of(env)
+        """Play episodes, the first of them with just this seed; they are cut off where those of the training were."""
+        steps = self.card["env"].get("max_steps")
+        made = self.environment() if env is None else _limited(Environment.of(env), steps)
         lane = Lane(made, **({"render_mode": render_mode} if render_mode and made.takes("render_mode") else {}))
         try:
             if (lane.encoder.width, lane.head) != (self._encoder.width, self.policy.head):
@@ -339,9 +341,20 @@ def _weights(view: RunView, version: int | None, chosen: str | None, card: Mappi
     raise ConfigError(f"the run {view.name!r} has no version {version}: it has 0 to {max(known_versions, default=0)}")
 
 
+def _limited(env: Environment, steps: int | None) -> Environment:
+    """An environment whose episodes are cut off as in the training, unless it says otherwise."""
+    return env if env.max_steps is not None else replace(env, max_steps=steps)
+
+
+def _fields(view: RunView) -> dict[str, Any]:
+    """The settings of a run that began in a shell."""
+    fields: dict[str, Any] = view.info.meta.get("fields", {})
+    return fields
+
+
 def _recorded(view: RunView) -> Environment:
     """The environment that the settings of a run name."""
-    fields = view.info.meta.get("fields", {})
+    fields = _fields(view)
     if "env" not in fields:
         raise ConfigError(f"the environment of the run {view.name!r} is not known here: say env=")
     own = (fields.get(name) for name in ("env_kwargs", "wrappers", "max_episode_steps"))

@@ -254,6 +254,17 @@ def test_an_agent_of_a_run_is_shown_in_short_and_names_no_network_that_it_has_no
     assert len(repr(agent)) < 1000
 
 
+def test_episodes_are_cut_off_as_in_the_training_also_in_an_environment_that_is_given(tmp_path: Path) -> None:
+    where: dict[str, Any] = {"results": tmp_path, "ledger": tmp_path / "runs.db", "run": "short"}
+    trained = train(rl_world.Walk, max_episode_steps=3, total_steps=300, fresh_episodes=4, **where)
+    unlike = Agent.load("short", ledger=tmp_path / "runs.db", env=rl_world.make_walk)
+    own = Environment.of(rl_world.Walk, max_steps=5)
+    for agent in (trained.agent, unlike, Agent.load(tmp_path / "short")):
+        assert [episode.length for episode in agent.play(lambda: rl_world.Walk(7), 2)] == [3, 3]
+        assert [episode.length for episode in agent.play(own, 1)] == [5], "it says so itself"
+    assert [episode.length for episode in unlike.play(episodes=1)] == [3]
+
+
 def test_an_episode_is_played_again_by_its_seed() -> None:
     agent = walker()
     one, two, other = (next(agent.play(seed=seed, greedy=False)) for seed in (7, 7, 8))
