@@ -242,7 +242,7 @@ class Agent:
                 if terminated or truncated or step >= lane.due:
                     break
                 row = checked_row(lane.row(observation, info))
-                lane.check_mask(row)
+                lane.check_mask(row, info)
         except (Exception, SystemExit) as error:
             played.failed = FailedEpisode.of(number, seed, played.length, error)
             played.traceback = traceback.format_exc()

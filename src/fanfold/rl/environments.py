@@ -149,7 +149,7 @@ class _Stage:
                 if not over:
                     plain = type(observation) is np.ndarray and observation.shape == lane.shape
                     self.seen[place] = observation if plain else lane.row(observation, info)
-                    lane.check_mask(self.seen[place])
+                    lane.check_mask(self.seen[place], info)
                 elif not terminated:  # what follows a terminal step is worth nothing, whatever it looks like
                     self.finals[int(self.rows[place])] = checked_row(lane.row(observation, info, last=True))
             except (Exception, SystemExit) as error:
@@ -293,13 +293,15 @@ class Lane:
         self.masked = mask_of(self.env, observation, info, self.head) is not None
         self.shape = None if self.masked else self.shape
         row = self.row(observation, info)
-        self.check_mask(row)
+        self.check_mask(row, info)
         return row
 
-    def check_mask(self, row: Array) -> None:
-        """Refuse a row after which no action is allowed."""
+    def check_mask(self, row: Array, info: Mapping[str, Any]) -> None:
+        """Refuse a row after which no action is allowed, and a mask of which the network does not know."""
         if self.masked and isinstance(self.head, Categories) and self.head.stuck(row[self.encoder.width :]):
             raise ValueError("the action mask allows no action, and the episode is not over")
+        if info and not self.masked and "action_mask" in info and isinstance(self.head, Categories):
+            raise ConfigError(f"env={self.name!r} gave no action mask when an episode began, and then one")
 
     def row(self, observation: Any, info: Mapping[str, Any], last: bool = False) -> Array:
         """An observation as a row of numbers, followed by the mask of allowed choices where there is one.

@@ -134,18 +134,17 @@ class Environment:
             raise ConfigError(f"env={self.name!r} is a vector of environments: give a single one, many are made of it")
         missing = [each for each in ("reset", "step", "observation_space", "action_space") if not hasattr(made, each)]
         if missing:
-            hint = " PettingZoo and other interfaces for several agents are not supported." * hasattr(made, "agents")
             raise ConfigError(
                 f"env={self.name!r} gave {made!r}, which has no {' and no '.join(missing)}: it should be a "
-                f"gymnasium.Env.{hint}"
+                f"gymnasium.Env{_foreign(made)}"
             )
         if not isinstance(made, Env):
-            raise ConfigError(f"env={self.name!r} gave {made!r}: let its class extend gymnasium.Env")
+            remedy = _foreign(made) or ": let its class extend gymnasium.Env"
+            raise ConfigError(f"env={self.name!r} gave {made!r}{remedy}")
         for what in ("observation_space", "action_space"):
             if not isinstance(space := getattr(made, what), Space):
                 raise ConfigError(
-                    f"env={self.name!r} has the {what} {space!r}, which is not one of gymnasium.spaces: environments "
-                    "of the older package `gym` need a converter, such as shimmy's GymV21CompatibilityV0"
+                    f"env={self.name!r} has the {what} {space!r}, which is not one of gymnasium.spaces{_OLDER}"
                 )
         if any(known() is made.unwrapped for known in self._made):
             raise ConfigError(
@@ -203,6 +202,16 @@ class Environment:
                 f"env={self.name!r}: step() must return observation, reward, terminated, truncated and info, as "
                 f"Gymnasium has it, not {got}"
             )
+
+
+_OLDER = ": environments of the older package `gym` need a converter, such as shimmy's GymV21CompatibilityV0"
+
+
+def _foreign(made: Any) -> str:
+    """What to know about an environment of another interface than Gymnasium's."""
+    if hasattr(made, "agents") or hasattr(made, "possible_agents"):
+        return ". PettingZoo and other interfaces for several agents are not supported"
+    return _OLDER if any(cls.__module__.partition(".")[0] == "gym" for cls in type(made).__mro__) else ""
 
 
 def closed(made: Any) -> None:
@@ -366,7 +375,7 @@ def _from_spec(spec: Any, env: str, arguments: Mapping[str, Any]) -> Any:
         raise _missing(env, error) from error
     except TypeError as error:
         raise ConfigError(f"env={env!r} does not take env_kwargs={dict(arguments)!r}: {error}") from error
-    except gymnasium.error.Error as error:
+    except (gymnasium.error.Error, ImportError) as error:
         raise ConfigError(f"env={env!r} cannot be made: {error}") from error
 
 

@@ -226,6 +226,21 @@ def test_an_agent_keeps_to_a_mask_that_it_observes_until_there_is_none() -> None
     assert agent.act({"seen": np.zeros(2), "action_mask": np.ones(2)}, mask=[1, 0]) == 0
 
 
+class Late(rl_world.Walk):
+    """Says which choices are allowed after every step, and not when an episode begins."""
+
+    def step(self, action: int) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        return (*super().step(action)[:4], {"action_mask": np.array([1, 0], np.int8)})
+
+
+def test_a_mask_that_comes_too_late_is_not_ignored() -> None:
+    policy, message = gym.policy_for(Environment.of(Late), 8), "gave no action mask when an episode began, and then one"
+    steps, failed = gym.play(Environment.of(Late), policy.initial(0), range(4), 3, policy=policy)
+    assert steps is None and all(message in each.message for each in failed)
+    (episode,) = Agent(policy, policy.initial(0), card_of(Environment.of(Late))).play(Late, 1)
+    assert episode.failed is not None and message in episode.failed.message
+
+
 def test_an_action_outside_the_space_is_still_refused_by_environments_that_check() -> None:
     lane = gym._lanes(gym.known("CartPole-v1"), 1)[0]
     lane.begin(1, 0)

@@ -212,6 +212,23 @@ class Vector:
     num_envs = single_action_space = 1
 
 
+class Several:
+    """As in PettingZoo: an interface of its own, with names of Gymnasium's."""
+
+    possible_agents = ("left", "right")
+    reset = step = observation_space = action_space = lambda *_: None
+
+
+class Ancient:
+    """As of a package that registers for `gym`."""
+
+    __module__ = "gym.envs.toy"
+    observation_space = action_space = None
+
+    def reset(self) -> Any: ...
+    def step(self, action: int) -> Any: ...
+
+
 class Old(rl_world.Walk):
     def reset(self) -> Any:  # type: ignore[override]
         return super().reset()[0]
@@ -262,6 +279,9 @@ class Sized(rl_world.Walk):
         (rl_world.Walk(), {}, "not an id and not callable: give a function"),
         (Vector, {}, "is a vector of environments: give a single one"),
         (lambda: 3, {}, "which has no reset and no step .* should be a gymnasium.Env"),
+        (Several, {}, "PettingZoo and other interfaces for several agents are not supported"),
+        (Ancient, {}, "older package `gym` need a converter"),
+        ("GymV21Environment-v0", {}, "cannot be made: To use the gym compatibility environments, run `pip install"),
         (Old, {}, r"Episodes are seeded: write reset\(self, \*, seed=None"),
         (OldGym, {}, "must return an observation and a dict"),
         (FourValues, {}, r"step\(\) must return .* as Gymnasium has it, not 4 values"),
