@@ -58,10 +58,12 @@ def _pieces(text: str) -> Counter[str]:
 def filled(template: Mapping[str, Any], input: str) -> str:
     """A prompt that was recorded as a template, with this input.
 
-    It is what stands `before` and `after` the input.  Where the prompt shows the examples `nearest` to the input,
-    these come after `before`, and what stands between them and the input is its `lead`.
+    It is what stands `before` and `after` the input, with `{input}` where the latter repeats it.  Where the prompt
+    shows the examples `nearest` to the input, these come after `before`, and what stands between them and the input is
+    its `lead`.
     """
     examples, lead = template.get("examples", ()), template.get("lead", "")
     chosen = most_alike(input, [shown for shown, _ in examples], template["nearest"]) if examples else ()
     shown = "".join(examples[at][1] for at in chosen)
-    return f"{template['before']}{shown}{lead}{input}{template['after']}"
+    after = template["after"].replace("{input}", input)
+    return f"{template['before']}{shown}{lead}{input}{after}"

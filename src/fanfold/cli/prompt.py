@@ -75,7 +75,8 @@ def _module(found: dict[str, Any]) -> str:
     settings = {name: found[name] for name in ("model", "max_tokens", "temperature", "stop")}
     lines = ['"""A prompt that `fanfold run prompts` found."""', ""]
     lines += [f"{name.upper()} = {value!r}" for name, value in settings.items()]
-    body = f"    return {found['before']!r} + text + {found['after']!r}"
+    around = [found["before"], *found["after"].split("{input}")]
+    body = f"    return {' + text + '.join(map(repr, around))}"
     if "nearest" in found:
         import inspect
 

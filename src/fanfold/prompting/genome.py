@@ -162,9 +162,13 @@ def render(genome: Genome, input: str, shots: Mapping[str, tuple[str, str]]) -> 
 
 
 def template(genome: Genome, shots: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
-    """A prompt as data, to be `filled` with an input: what stands before and after it, and examples chosen by it."""
+    """A prompt as data, to be `filled` with an input: what stands before and after it, and examples chosen by it.
+
+    A head that takes the input up again does so in `after`, at a slot.
+    """
     frame = replace(genome, examples=(), nearest=UNSET) if genome.nearest else genome
     before, _, after = render(frame, MARK, shots).partition(MARK)
+    after = after.replace(MARK, SLOT)
     if not genome.nearest:
         return {"before": before, "after": after}
     clauses = genome.clauses
@@ -181,7 +185,7 @@ def outline(genome: Genome, shots: Mapping[str, tuple[str, str]], input: str = S
         return render(genome, input, shots)
     parts = template(replace(genome, examples=()), shots)
     chosen = f"[the {genome.shown} of {len(genome.examples)} examples that are most like the input]"
-    return f"{parts['before']}{chosen}\n\n{parts['lead']}{input}{parts['after']}"
+    return f"{parts['before']}{chosen}\n\n{parts['lead']}{input}{parts['after'].replace(SLOT, input)}"
 
 
 def _example(genome: Genome, shown: str, right: str) -> str:

@@ -73,7 +73,7 @@ def settings_of(kind: str | Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(kind, Mapping):
         if not isinstance(kind.get("kind"), str):
             raise ConfigError(f"the grader {dict(kind)!r} has no kind: add kind = one of {', '.join(_words())}")
-        return dict(kind)
+        return {**kind, **settings_of(kind["kind"])} if _FILE.fullmatch(kind["kind"]) else dict(kind)
     if _FILE.fullmatch(kind):
         return {"kind": "own", "function": kind}
     word, colon, rest = kind.partition(":")

@@ -57,12 +57,27 @@ def test_equally_alike_texts_keep_their_order() -> None:
         Genome.of("Name the team.\nTicket: {input}\nTeam:", None),
         replace(Genome.of("Name the team.\nTicket: {input}\nTeam:", None), examples=tuple(SHOTS), nearest=1),
         Genome(examples=("b", "d"), nearest=9, worked=(("an own input", "because of this: billing"),)),
+        replace(Genome.of("Read {input}\nAgain: {input}\nTeam:", None), examples=tuple(SHOTS)),
+        replace(Genome.of("Read {input}\nAgain: {input}\nTeam:", None), examples=tuple(SHOTS), nearest=2),
     ],
 )
 def test_a_template_filled_with_an_input_is_the_prompt_that_is_sent(genome: Genome) -> None:
     recorded = json.loads(msgspec.json.encode(template(genome, SHOTS)))
     for text in ("the parcel was opened", "?", "who changed my password?", "{input}"):
         assert filled(recorded, text) == render(genome, text, SHOTS)
+
+
+def test_a_prompt_that_repeats_the_input_is_exported_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = "Text: {input}\nThe same again: {input}\nCity:"
+    config = PromptsConfig(model=("simulated/gpt-4o-mini",), seeds=(said,), trials=1, search="genetic")
+    run = study(config).run("async:8", ledger="a.db", run="r")
+    run.ledger.close()
+    assert run.summary is not None and run.summary.prompt("Oslo?") == said.replace("{input}", "Oslo?")
+    module: dict[str, Any] = {}
+    exec(CliRunner().invoke(cli, ["prompt", "r", "--ledger", "a.db", "--as", "python"]).stdout, module)
+    assert module["prompt"]("Oslo?") == run.summary.prompt("Oslo?")
+    assert CliRunner().invoke(cli, ["prompt", "r", "--ledger", "a.db"]).stdout.rstrip("\n") == said
 
 
 def test_only_the_nearest_are_shown_and_never_the_problem_itself() -> None:

@@ -213,7 +213,8 @@ def test_a_python_file_is_a_grader_in_the_shell(graded: Callable[..., Any]) -> N
     assert "held-out accuracy 0.500" in ran.output
     made = load("a.csv", grader="my_grading.py").grader
     assert isinstance(made, Own) and pickle.loads(pickle.dumps(made)) == made  # noqa: S301
-    assert str(grader({"kind": "own", "function": "my_grading.py:grade"})) == "the grader 'grade'"
+    for table in ({"kind": "own", "function": "my_grading.py:grade"}, {"kind": "my_grading.py:grade"}):
+        assert str(grader(table)) == "the grader 'grade'"
 
 
 @pytest.mark.parametrize(
