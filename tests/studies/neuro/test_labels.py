@@ -153,3 +153,28 @@ def test_separate_parts_of_rows_need_no_weights_and_may_have_answers_in_a_column
         from_arrays(ROWS, ROWS[:, :2], validation=0.2, test=test)
     with pytest.raises(ConfigError, match="weights must be 120 numbers"):
         from_arrays(ROWS, answers, validation=0.2, test=test, weights=np.ones(129))
+
+
+def test_what_an_array_masks_is_missing() -> None:
+    masked, gaps = np.ma.masked_greater(ROWS, 1.0), np.where(ROWS > 1.0, np.nan, ROWS)
+    data, answers = learnt(gaps, np.arange(120) % 2), np.arange(120) % 2
+    assert learnt(masked, answers).digest == learnt({f"x{i}": masked[:, i] for i in range(3)}, answers).digest
+    assert learnt(masked, answers).digest == data.digest != learnt(ROWS, answers).digest
+    assert data.table is not None and np.array_equal(data.table.encode(masked), data.table.encode(gaps))
+    assert learnt(np.ma.masked_array(IMAGES), answers).digest == learnt(IMAGES, answers).digest
+    with pytest.raises(ConfigError, match="image 0 holds NaN or infinity"):
+        learnt(np.ma.masked_greater(IMAGES, 100), answers)
+    for labels in (np.ma.masked_equal(answers, 1), np.ma.masked_equal(PETS, "cat")):
+        with pytest.raises(ConfigError, match=r"row 1 has no label, and 39 more|holds NaN or infinity"):
+            learnt(ROWS, labels)
+
+
+def test_too_few_names_of_classes_are_said() -> None:
+    with pytest.raises(ConfigError, match="2 classes, but 1 names: give one for each"):
+        learnt(ROWS, np.arange(120) % 2, classes=["no"])
+
+
+@pytest.mark.parametrize("x", [ROWS, IMAGES], ids=["rows", "images"])
+def test_rows_without_labels_are_refused(x: Any) -> None:
+    with pytest.raises(ConfigError, match="labels are missing: give one for each row, or a Dataset to from_loaders"):
+        learnt(x, None)

@@ -191,7 +191,14 @@ def test_dates_with_the_year_last_are_read_where_they_tell_day_from_month(
         assert Column("when", "date", order=order).numbers([*texts, "32.01.2026"])[:2].tolist() == days
 
 
-@pytest.mark.parametrize(("name", "remedy"), [("sheet.xlsx", "saves its sheet as CSV"), ("rows.dat", "use .jsonl")])
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("sheet.xlsx", "saves its sheet as CSV"),
+        ("rows.dat", "use .jsonl"),
+        ("rows.txt", "is read as lines of text: if it has columns, call it .csv, whatever separates them"),
+    ],
+)
 def test_a_file_of_another_kind_is_refused_with_the_remedy(tmp_path: Path, name: str, remedy: str) -> None:
     (tmp_path / name).write_bytes(b"PK\3\4")
     with pytest.raises(ConfigError, match=remedy):
@@ -497,3 +504,18 @@ def test_arrays_that_are_not_read_are_named(tmp_path: Path) -> None:
     assert load(f"arrays:{tmp_path}/a.npz").remarks[1] == "x_val, y_val in a.npz are not read"
     np.savez(tmp_path / "b.npz", x=x, y=y, x_test=x)
     assert load(f"arrays:{tmp_path}/b.npz").remarks[1] == "x_test in b.npz is not read"
+
+
+@pytest.mark.parametrize("words", [("true", "false"), ("TRUE", "FALSE")])
+def test_what_is_true_or_false_is_the_same_as_a_word_and_as_a_value(words: tuple[str, str], tmp_path: Path) -> None:
+    path = written(tmp_path / "t.csv", ("lift", "y"), [(words[i % 2], i % 2) for i in range(60)])
+    encoder = table(path).table
+    assert encoder is not None
+    seen = encoder.encode([{"lift": word} for word in words])
+    assert seen.any() and encoder.encode([{"lift": True}, {"lift": False}]).tolist() == seen.tolist()
+    assert encoder.encode(pd.read_csv(path))[:2].tolist() == seen.tolist()
+    values = from_arrays(pd.read_csv(path)[["lift"]], np.arange(60) % 2).table
+    assert values is not None
+    learnt = values.encode([{"lift": True}, {"lift": False}, {"lift": None}])
+    assert values.encode([{"lift": word} for word in (*words, "")]).tolist() == learnt.tolist()
+    assert TableEncoder.load(values.as_dict()) == values

@@ -120,10 +120,10 @@ class Answers:
                 )
             count = classes
         names = tuple(map(str, range(count))) if classes is None or isinstance(classes, int) else tuple(classes)
-        if target == "classes" and len(names) < 2:
-            raise ConfigError(f"{where}: classes can be told apart only if there are two or more; here is {count}")
         if len(names) < count:
             raise ConfigError(f"{where}: {count} {target}, but {len(names)} names: give one for each")
+        if target == "classes" and len(names) < 2:
+            raise ConfigError(f"{where}: classes can be told apart only if there are two or more; here is {count}")
         return cls(target, names, values, np.arange(len(values)), ("y",))
 
 

@@ -26,6 +26,8 @@ MISSING = frozenset(
     ("", "na", "n/a", "n.a.", "nan", "nat", "<na>", "null", "none", ".", "?", "-", "--")
     + ("#n/a", "#value!", "#div/0!", "#ref!", "#name?", "#num!")
 )
+#: Words for what programs hold as true and false.
+_TRUTHS = {"true": True, "false": False}
 #: A blank between groups of three digits, as French and Swedish write.
 _BLANK = re.compile(r"(?<=\d)[ \u00a0\u202f](?=\d{3}(?!\d))")
 #: Numbers whose thousands are divided, by their decimal point.
@@ -105,6 +107,11 @@ def number(value: Any, decimal: str = ".") -> float:
     return result if math.isfinite(result) else math.nan
 
 
+def truth(value: Any, decimal: str = ".") -> float:
+    """What is true or false, as a value or as a word; or a number."""
+    return number(_TRUTHS.get(value.strip().casefold(), value) if isinstance(value, str) else value, decimal)
+
+
 def day(value: Any, order: str = "ymd") -> float:
     """Days since 1970 of a date, or the part of the day of a time, in one of the usual forms; or NaN."""
     if isinstance(value, str):
@@ -182,6 +189,8 @@ class Column:
     knots: tuple[float, ...] = ()
     ranks: tuple[float, ...] = ()
     parts: tuple[str, ...] = ()
+    #: Whether the numbers are values that are true or false, which may also come as words.
+    truths: bool = False
 
     @property
     def features(self) -> list[str]:
@@ -195,8 +204,8 @@ class Column:
     def numbers(self, values: Iterable[Any]) -> np.ndarray[Any, Any]:
         """The values as numbers; what is missing or not a number is NaN."""
         if isinstance(values, np.ndarray) and values.dtype.kind in "buif":
-            return values.astype(np.float64)
-        read, how = (day, self.order) if self.kind == "date" else (number, self.decimal)
+            return np.ma.filled(values.astype(np.float64), np.nan)
+        read, how = (day, self.order) if self.kind == "date" else (truth if self.truths else number, self.decimal)
         return np.array(_once(lambda value: math.nan if missing(value) else read(value, how), values), np.float64)
 
     def encoded(self, values: Sequence[Any]) -> np.ndarray[Any, Any]:
@@ -210,11 +219,14 @@ class Column:
             return np.column_stack(columns + [gaps] * self.marked).astype(np.float32)
         table = np.zeros((len(values), len(self.features)), np.float32)
         places = {name: place for place, name in enumerate(self.levels)}
+        words = {_TRUTHS[name.casefold()]: name for name in self.levels if name.casefold() in _TRUTHS}
 
         def place(value: Any) -> int:
             if missing(value):
                 return table.shape[1] - 1 if self.marked else -1
             name = level(value)
+            if isinstance(value, bool | np.bool_) and name not in places:
+                name = words.get(bool(value), name)
             return places.get(name, len(places) + _bucket(name, self.buckets) if self.buckets else -1)
 
         found = np.array(_once(place, values), np.int64)

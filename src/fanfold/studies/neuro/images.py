@@ -77,13 +77,22 @@ def array(value: Any, where: str) -> Array:
     if hasattr(value, "toarray"):
         raise ConfigError(f"{where}: sparse numbers are not read: give x.toarray()")
     try:
-        numbers = np.asarray(value)
+        numbers = np.asarray(unmasked(value))
     except (ValueError, TypeError) as error:  # rows of different lengths, numbers that numpy has not
         remedy = "; cut or pad them to one size" if isinstance(error, ValueError) else ""
         raise ConfigError(f"{where}: these are not numbers of one shape: {str(error).rstrip('.')}{remedy}") from error
     if numbers.dtype.kind not in "buif":
         raise ConfigError(f"{where}: numbers are needed, not {numbers.dtype}; rows with texts may be a frame or dicts")
     return numbers
+
+
+def unmasked(value: Any) -> Any:
+    """An array whose masked values are missing: NaN among numbers, else None.  Anything else as it is."""
+    if not np.ma.is_masked(value):
+        return value
+    if value.dtype.kind in "buif":
+        return value.astype(np.float64).filled(np.nan)
+    return np.where(value.mask, None, value.data.astype(object))
 
 
 def _compact(pixels: Array, where: str) -> Array:

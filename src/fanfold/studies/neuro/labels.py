@@ -10,7 +10,7 @@ import numpy as np
 from fanfold.errors import ConfigError
 from fanfold.studies.neuro.answers import FEW_NUMBERS, in_order, sample
 from fanfold.studies.neuro.columns import level
-from fanfold.studies.neuro.images import Images, array
+from fanfold.studies.neuro.images import Images, array, unmasked
 
 #: Names of the classes, or only how many there are.
 Classes = int | Sequence[str] | None
@@ -67,8 +67,10 @@ def _measures(texts: Any, target: str) -> bool:
 
 def _plain(labels: Any, where: str) -> Any:
     """Texts as an array of texts, and numbers as numbers; what is neither is refused where numbers are checked."""
+    if labels is None:
+        raise ConfigError(f"{where}: labels are missing: give one for each row, or a Dataset to from_loaders")
     try:
-        given = labels if hasattr(labels, "detach") else np.asarray(labels)
+        given = labels if hasattr(labels, "detach") else np.asarray(unmasked(labels))
     except (TypeError, ValueError):  # lists of several lengths
         return labels
     if getattr(given.dtype, "kind", "f") not in "OUT":

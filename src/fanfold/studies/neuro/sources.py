@@ -56,6 +56,10 @@ def read(name: str, folder: str | None, size: int) -> Raw:
     if name not in _NAMED:
         if kind := "folder" if name and Path(name).is_dir() else "arrays" if name.endswith((".npz", ".npy")) else "":
             raise ConfigError(f"data {name!r}: say what it holds, as in {kind}:{name}")
+        if name.lower().endswith(".txt") and Path(name).is_file():
+            raise ConfigError(
+                f"{name} is read as lines of text: if it has columns, call it .csv, whatever separates them"
+            )
         raise ConfigError(
             f"there are no data {name!r}{nearest(name, [*_NAMED, 'FILE.csv', 'folder:PATH', 'arrays:FILE.npz'])}"
         )

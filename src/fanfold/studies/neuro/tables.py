@@ -27,7 +27,7 @@ from fanfold.studies.neuro.answers import (
 from fanfold.studies.neuro.columns import Column, TableEncoder, by_column, collected, date_order, level, missing
 from fanfold.studies.neuro.data import Data, Part, assembled
 from fanfold.studies.neuro.genome import Shape
-from fanfold.studies.neuro.images import Images, array, counted
+from fanfold.studies.neuro.images import Images, array, counted, unmasked
 from fanfold.studies.neuro.scales import LEVELS, categories, standardised
 from fanfold.studies.neuro.splits import size_of, split, strata
 from fanfold.tables import columns_in_words, open_table, spreadsheet_encoding
@@ -210,7 +210,7 @@ def _columns(rows: Any, name: str) -> Mapping[str, Any]:
     """The columns of rows in any of the usual forms."""
     rows = collected(rows)
     if isinstance(rows, Mapping):
-        return {str(column): values for column, values in rows.items()}
+        return {str(column): unmasked(values) for column, values in rows.items()}
     if isinstance(rows, list) and rows and isinstance(rows[0], Mapping):
         return by_column(rows, list(dict.fromkeys(column for row in rows for column in row)))
     if hasattr(rows, "columns"):
@@ -343,10 +343,11 @@ def _numbering(where: str, name: str, present: Sequence[Any], distinct: int, ric
 def _column(name: str, values: Sequence[Any], train: Array, comma: bool, where: str, rich: bool) -> tuple[Column, str]:
     """What a column is, by all of its values; and its levels and statistics, by those that are learnt from."""
     if isinstance(values, np.ndarray) and values.dtype.kind in "buif":
-        return standardised(Column(name, "number"), values, train, rich), ""
+        return standardised(Column(name, "number", truths=values.dtype.kind == "b"), values, train, rich), ""
     present = [value for value in values if not missing(value)]
     order = date_order(present)
-    kinds = [Column(name, "number", decimal=decimal_of(present, comma)), Column(name, "date")]
+    truths = bool(present) and all(isinstance(value, bool | np.bool_) for value in present)
+    kinds = [Column(name, "number", decimal=decimal_of(present, comma), truths=truths), Column(name, "date")]
     for column in [*kinds, *([Column(name, "date", order=order)] if order else [])]:
         read = np.isfinite(column.numbers(present))
         if not present or read.mean() >= MOSTLY:
