@@ -325,6 +325,8 @@ def test_diabetes_is_predicted_better_than_by_the_mean() -> None:
         ({"n_jobs": 0}, "n_jobs"),
         ({"image_shape": (7, 8)}, "does not fit rows of 64"),
         ({"image_shape": (64,)}, "height, width"),
+        ({"image_shape": 64}, "image_shape must be"),
+        ({"settings": {"dataset": "x.csv", "test": 0.2}}, "settings of dataset, test: the data are what fit is given"),
         ({"validation": 2.5}, "validation"),
     ],
 )
@@ -340,3 +342,27 @@ def test_images_of_another_size_are_refused(fitted: Any) -> None:
         fitted.predict(np.zeros((2, 63)))
     with pytest.raises(ConfigError, match="channels, height, width"):
         small().fit(np.zeros((4, 2, 2, 2, 2)), [0, 1, 0, 1])
+
+
+def test_settings_of_the_split_and_of_how_images_are_varied_count() -> None:
+    def learnt(share: float = 0.2, **settings: Any) -> list[float]:
+        fitted = small(trials=1, validation=share, settings=SMALL["settings"] | settings)
+        weights: list[float] = (
+            fitted.fit(DIGITS.images[:60], DIGITS.target[:60]).network_.weights["out.weight"].tolist()
+        )
+        return weights
+
+    assert learnt(validation=0.5) == learnt(0.5) != learnt()
+    assert learnt(augment="shift") != learnt(augment="flip")
+
+
+def test_a_tensor_with_a_gradient_and_an_array_with_a_mask_are_read() -> None:
+    torch = pytest.importorskip("torch")
+    x, y = DIGITS.data[:60].copy(), DIGITS.target[:60] % 2
+    fitted = small(trials=2).fit(torch.tensor(x, requires_grad=True), torch.tensor(y))
+    assert np.array_equal(fitted.predict_proba(torch.tensor(x, requires_grad=True)), fitted.predict_proba(x))
+    masked, gaps = np.ma.masked_equal(x, 0), np.where(x == 0, np.nan, x)
+    fitted = small(trials=2).fit(masked, y)
+    assert np.array_equal(fitted.predict_proba(masked), small(trials=2).fit(gaps, y).predict_proba(gaps))
+    with pytest.raises(ValueError, match="y contains NaN"):
+        small().fit(x, np.ma.masked_equal(y, 1))

@@ -16,6 +16,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import numpy as np  # noqa: E402
 from neuro_world import PLAIN  # noqa: E402
 
 from fanfold.errors import ConfigError, LedgerError  # noqa: E402
@@ -24,6 +25,7 @@ from fanfold.running import Run  # noqa: E402
 from fanfold.studies.neuro import NeuroConfig, run_options, study  # noqa: E402
 from fanfold.studies.neuro import evaluator as domain_module  # noqa: E402
 from fanfold.studies.neuro.config import source  # noqa: E402
+from fanfold.studies.neuro.data import from_arrays  # noqa: E402
 from fanfold.studies.neuro.engines import engine  # noqa: E402
 from fanfold.studies.neuro.evaluator import Trainer  # noqa: E402
 from fanfold.studies.neuro.genome import Individual, Shape, individual_of, key  # noqa: E402
@@ -341,3 +343,16 @@ def test_a_run_of_before_the_newer_genes_continues_in_the_space_it_had() -> None
     assert NeuroConfig(**NeuroConfig.formerly(old)).space == NetworkSpace()
     before = NeuroConfig(**NeuroConfig.formerly(old | {"epochs": 7}))
     assert not before.handmade and before.finalist_epochs == 7
+
+
+def test_what_nothing_reads_of_a_config_is_said_where_the_data_are_given() -> None:
+    def said(varied: str = "none", **changes: Any) -> tuple[str, ...]:
+        images, labels = np.zeros((60, 6, 6)) + np.arange(60)[:, None, None], np.arange(60) % 2
+        data = from_arrays(images, labels, validation=0.2, test=0.2, augment=varied)
+        return study(NeuroConfig(trials=2, results=None, **changes), data).remarks
+
+    assert said() == said("flip", augment="flip") == said("flip", augments=("data",)) == ()
+    unread = "not used, because the data are given; say it to from_arrays"
+    assert said(test=0.3, validation=0.3, augment="flip") == (f"test, validation, augment: {unread}",)
+    (note,) = said("flip")
+    assert note.startswith("augment='flip' of the data is not used, because each network has its own")

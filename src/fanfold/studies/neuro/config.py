@@ -39,6 +39,10 @@ PRESETS: dict[str, dict[str, Any]] = {
     "high-performance": {"population": 12, "trials": 240, "epochs": 12, "concurrent": 3},
     "debugging": {"trials": 4, "population": 2, "epochs": 1, "rungs": 1, "max_batches": 10, "engine": "sequential"},
 }
+#: Fields that say where data come from; nothing reads them where the caller has data.
+OF_SOURCE = (
+    "dataset", "predict", "predict_as", "ignore", "encoding", "features", "kind", "folder", "test", "image_size",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from fanfold.config import from_mapping
 from fanfold.errors import ConfigError, MissingExtra
-from fanfold.studies.neuro.config import NeuroConfig
+from fanfold.studies.neuro.config import OF_SOURCE, NeuroConfig
 from fanfold.studies.neuro.data import from_arrays
 from fanfold.studies.neuro.export import Saved, best
 from fanfold.studies.neuro.genome import describe, individual_of
-from fanfold.studies.neuro.images import array
+from fanfold.studies.neuro.images import array, unmasked
 from fanfold.studies.neuro.study import run_options, study
 
 try:
@@ -89,7 +89,7 @@ class NeuroevolutionEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _checked(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
         """`X` and `y` by the rules of scikit-learn; a frame that holds more than numbers keeps its columns."""
-        X = _stacked(X)
+        X, y = _stacked(X), array(y, "y") if hasattr(y, "detach") else unmasked(y)
         self._shape, self._by_name = self._image_shape(X), _mixed(X)
         if self._by_name:
             validate_data(self, X, y, skip_check_array=True)
@@ -105,21 +105,21 @@ class NeuroevolutionEstimator(BaseEstimator):  # type: ignore[misc]
         return X, y, sample_weight
 
     def _search(self, X: Any, answers: NDArray[Any], weights: Any, target: str, names: Sequence[str]) -> Self:
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        config = self._config(int(check_random_state(self.random_state).randint(2**31 - 1)))
         shape = self._shape
         data = from_arrays(
             X if shape is None else X.reshape(-1, *shape),
             answers,
-            validation=self.validation,
+            validation=(self.settings or {}).get("validation", self.validation),
             test=0,
-            seed=seed,
+            seed=config.seed,
             name="X",
             classes=names,
+            augment=config.augment,
             kind="table" if shape is None else "images",
             target=target,
             weights=weights,
         )
-        config = self._config(seed)
         search = replace(study(config, data), keep=None)  # a later fit may need any of the networks
         run = search.run(**run_options(config), ledger=self.ledger, reuse="ledger")
         with run.ledger:
@@ -151,6 +151,10 @@ class NeuroevolutionEstimator(BaseEstimator):  # type: ignore[misc]
             return _image(tuple(shape[1:]))
         if self.image_shape is None:
             return None
+        if np.ndim(self.image_shape) != 1:
+            raise ConfigError(
+                f"image_shape must be (height, width) or (channels, height, width), not {self.image_shape!r}"
+            )
         image = _image(tuple(self.image_shape))
         if shape is not None and len(shape) == 2 and shape[1] != np.prod(image):
             raise ConfigError(f"image_shape={self.image_shape!r} does not fit rows of {shape[1]} features")
@@ -160,6 +164,8 @@ class NeuroevolutionEstimator(BaseEstimator):  # type: ignore[misc]
         jobs = self.n_jobs
         if jobs is not None and (not isinstance(jobs, int | np.integer) or (jobs < 1 and jobs != -1)):
             raise ConfigError(f"n_jobs must be at least 1, or -1 for as many as the machine has cores, not {jobs!r}")
+        if unread := [name for name in OF_SOURCE if name in (self.settings or {})]:
+            raise ConfigError(f"settings of {', '.join(unread)}: the data are what fit is given")
         names = ("trials", "population", "epochs", "rungs", "batch_size", "engine", "gpus")
         fields = {name: getattr(self, name) for name in names}
         fields |= {"concurrent": None if jobs == -1 else jobs, "results": None, "seed": seed, "baselines": "no"}
@@ -242,8 +248,9 @@ def _mixed(X: Any) -> bool:
 
 
 def _stacked(X: Any) -> Any:
-    """A list of images as one array."""
-    return array(X, "X") if isinstance(X, list | tuple) and len(X) and np.ndim(X[0]) > 1 else X
+    """A list of images, a tensor or an array with a mask as one array."""
+    images = isinstance(X, list | tuple) and len(X) and np.ndim(X[0]) > 1
+    return array(X, "X") if images or hasattr(X, "detach") or np.ma.is_masked(X) else X
 
 
 def _rows(X: Any) -> Any:

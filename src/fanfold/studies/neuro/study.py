@@ -14,7 +14,7 @@ from fanfold.schedules import AllCases, Halving, last_rung
 from fanfold.stop import stop_after
 from fanfold.strategies import Genetic
 from fanfold.strategies.generations import Convergence, Generations
-from fanfold.studies.neuro.config import NeuroConfig, source, training
+from fanfold.studies.neuro.config import OF_SOURCE, NeuroConfig, source, training
 from fanfold.studies.neuro.engines import TrainingEngine, engine, engine_apart
 from fanfold.studies.neuro.genome import Individual
 from fanfold.studies.neuro.objectives import merit
@@ -86,10 +86,23 @@ def study(config: NeuroConfig, data: Data | None = None) -> Study[Individual]:
         timeout=config.timeout,
         name="neuro",
         shown=trained,
-        remarks=images.remarks,
+        remarks=images.remarks if data is None else (*images.remarks, *_unread(config, data)),
         conclude=NeuroConclusion(config, trainer, images),
         keep=KEPT,
     )
+
+
+def _unread(config: NeuroConfig, data: Data) -> list[str]:
+    """What the config says of data that the caller has, or the data of networks, which nothing reads."""
+    names = [name for name in (*OF_SOURCE, "validation") if getattr(config, name) != getattr(NeuroConfig, name)]
+    names += ["augment"] * (config.augment not in ("none", data.augment))
+    notes = [f"{', '.join(names)}: not used, because the data are given; say it to from_arrays"] if names else []
+    if config.augment == "none" != data.augment and "data" not in config.augments:
+        notes.append(
+            f"augment={data.augment!r} of the data is not used, because each network has its own: say it to "
+            "NeuroConfig too"
+        )
+    return notes
 
 
 def _schedule(config: NeuroConfig) -> Schedule:
