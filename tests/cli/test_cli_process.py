@@ -178,3 +178,37 @@ def test_an_unexpected_error_keeps_its_traceback(tmp_path: Path) -> None:
     command = [sys.executable, "-c", code, "show", "last"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1 and "Traceback" in done.stderr and "a bug" in done.stderr
+
+
+LOUD = """
+import os
+import gymnasium
+
+print("loading")
+
+class Loud(gymnasium.Env):
+    observation_space, action_space = gymnasium.spaces.Discrete(2), gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        print("beginning")
+        return 0, {}
+
+    def step(self, action):
+        os.write(1, b"a step in C\\n")
+        return 1, float(action), True, False, {}
+"""
+
+
+@pytest.mark.slow
+def test_what_user_code_prints_stays_out_of_json(tmp_path: Path) -> None:
+    (tmp_path / "loud.py").write_text(LOUD)
+    command = ["run", "rl", "--env", "loud.py:Loud", "--total-steps", "100", "--fresh-episodes", "4", "--json"]
+    for run, workers in (("here", "1"), ("there", "2")):
+        done = call(tmp_path, *command, "--run", run, "--n-workers", workers)
+        assert json.loads(done.stdout)["run"] == run, done.stdout + done.stderr
+        assert {"loading", "beginning", "a step in C"} <= set(done.stderr.splitlines())
+    done = call(tmp_path, "play", "here", "--episodes", "2", "--json")
+    assert len(json.loads(done.stdout)["episodes"]) == 2 and "a step in C" in done.stderr
+    done = call(tmp_path, "play", "here", "--episodes", "1")
+    assert done.stdout.splitlines()[:2] == ["loading", "beginning"], "without --json everything is for people"

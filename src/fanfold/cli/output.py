@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,6 +25,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _JSON = "fanfold.json"
 _QUIET = "fanfold.quiet"
 _ASIDE = "fanfold.aside"
+_RESULT = "fanfold.result"
 
 
 def output_options(command: F) -> F:
@@ -160,7 +162,30 @@ def echo(text: str, *, err: bool = False, nl: bool = True, label: str = "") -> N
 def print_json(value: Any) -> None:
     import msgspec
 
-    click.echo(printable_json(redact(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())))
+    text = printable_json(redact(msgspec.json.format(msgspec.json.encode(value), indent=2).decode()))
+    click.echo(text, file=click.get_current_context().meta.get(_RESULT))
+
+
+@contextlib.contextmanager
+def json_alone() -> Iterator[None]:
+    """With --json, what the user's code prints meanwhile goes to stderr, also from C and from worker processes."""
+    meta, stdout = click.get_current_context().meta, sys.stdout
+    if not machine_readable() or _RESULT in meta or stdout is None or sys.stderr is None:
+        yield
+        return
+    with contextlib.ExitStack() as stack:
+        meta[_RESULT] = stdout
+        stack.callback(meta.pop, _RESULT)
+        with contextlib.suppress(OSError, ValueError):  # a stream without a descriptor
+            out, err = stdout.fileno(), sys.stderr.fileno()
+            stdout.flush()
+            kept = os.fdopen(os.dup(out), "w", encoding=stdout.encoding, errors=stdout.errors)
+            meta[_RESULT] = stack.enter_context(kept)
+            os.dup2(err, out)
+            stack.callback(os.dup2, kept.fileno(), out)
+            stack.callback(stdout.flush)
+        stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+        yield
 
 
 def print_error(message: str, label: str = "error") -> None:

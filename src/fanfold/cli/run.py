@@ -19,6 +19,7 @@ from fanfold.cli.output import (
     complete_target,
     default_ledger,
     examples,
+    json_alone,
     ledger_option,
     machine_readable,
     output_options,
@@ -126,6 +127,7 @@ def run(ctx: click.Context, /, target_: str | None, flags: tuple[str, ...], **va
     from fanfold import __version__
     from fanfold.cli.trust import file_digest
 
+    ctx.with_resource(json_alone())
     target_, flags = target_of(target_, flags)
     assumed = assumptions(values)
     if values["rehearse"]:
@@ -203,6 +205,7 @@ def resume(ctx: click.Context, /, name: str | None, ledger: str, trust: bool, **
     from fanfold.cli.trust import agree
     from fanfold.ledger import Ledger, RunView
 
+    ctx.with_resource(json_alone())
     with Ledger(ledger, readonly=True) as opened:
         if name is None:
             raise ConfigError(_resumable(opened))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fanfold.cli.options import ShellOptions, run_flags, shell_options
-from fanfold.cli.output import examples, machine_readable, output_options, print_json, say
+from fanfold.cli.output import examples, json_alone, machine_readable, output_options, print_json, say
 from fanfold.errors import ConfigError, FanfoldError
 
 if TYPE_CHECKING:
@@ -119,7 +119,8 @@ def _bound(own: StudyCommand, study: str) -> click.Command:
     def call(**values: Any) -> Any:
         ctx = click.get_current_context()
         ctx.obj = StudyShell(study, ctx, {name: values.pop(name) for name in shared & set(values)})
-        return callback(**values) if callback is not None else None
+        with json_alone():
+            return callback(**values) if callback is not None else None
 
     command.callback = call
     return command
