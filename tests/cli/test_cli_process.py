@@ -153,8 +153,9 @@ def test_output_that_finds_no_room_is_said_and_closed_output_is_no_error(tmp_pat
         with Path("/dev/full").open("w") as full:
             done = subprocess.run([*FANFOLD, *arguments], cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, timeout=60)
         assert done.returncode == 1 and b"No space left" in done.stderr and b"Traceback" not in done.stderr
-    command = f"{shlex.join(FANFOLD)} runs --ledger x.db >&-"
-    assert subprocess.run(command, shell=True, cwd=tmp_path, timeout=60).returncode == 0
+    for arguments in ("runs --ledger x.db", "run functions --trials 3 --ledger x.db --json"):
+        command = f"{shlex.join(FANFOLD)} {arguments} >&-"
+        assert subprocess.run(command, shell=True, cwd=tmp_path, timeout=60).returncode == 0
 
 
 @pytest.mark.slow

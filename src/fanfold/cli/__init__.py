@@ -6,6 +6,7 @@ Command modules import only click; what a command needs it imports when it runs,
 from __future__ import annotations
 
 import errno
+import os
 import sys
 import traceback
 from collections.abc import Iterator
@@ -164,7 +165,15 @@ for _command in (
 def main() -> None:
     """The console entry point."""
     sys.excepthook = _say_traceback
+    _hold_streams()
     cli(prog_name="fanfold")
+
+
+def _hold_streams() -> None:
+    """Nothing else may get the number of a standard stream that is closed, as by `>&-`: libraries break on it."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
 
 
 def _say_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
