@@ -632,3 +632,20 @@ def test_a_gpu_that_is_not_there_is_said() -> None:
 def test_numbers_that_are_not_known_are_refused() -> None:
     with pytest.raises(ConfigError, match="did you mean 'float32'"):
         Resident(made(), dtype="float23")
+
+
+def test_a_dataset_ends_where_its_length_says() -> None:
+    class Made:
+        """Makes an image for any number, as synthetic data do."""
+
+        def __len__(self) -> int:
+            return 40
+
+        def __getitem__(self, place: int) -> tuple[Any, int]:
+            if place >= 99:
+                raise OverflowError("it goes on for ever")
+            return np.random.default_rng(place).random((1, 6, 6)), place % 2
+
+    made: Any = Made()
+    data = from_loaders(made, made, validation=8)
+    assert (len(data.train), len(data.validation), len(data.test)) == (32, 8, 40)

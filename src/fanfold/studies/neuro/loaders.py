@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,11 @@ from fanfold.errors import ConfigError
 from fanfold.studies.neuro.images import Array, array
 
 
-def gathered(loader: Iterable[Any], where: str) -> tuple[Array, Array]:
+def gathered(loader: Any, where: str) -> tuple[Array, Array]:
     if isinstance(loader, tuple) and len(loader) == 2 and hasattr(loader[0], "shape"):
         loader = [loader]  # all of it as one batch
+    if not hasattr(loader, "__iter__") and hasattr(loader, "__len__"):
+        loader = map(loader.__getitem__, range(len(loader)))  # a Dataset: only its length says where it ends
     pixels: list[Array] = []
     labels: list[Array] = []
     for number, batch in enumerate(loader):
