@@ -49,6 +49,13 @@ class SpaceSettings(Settings):
         "module:function or file.py:function that maps a workflow to the one that stands for all like it",
     )
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        of_subsets = self.least > 0 or self.most is not None
+        for kind, given, names in (("subset", of_subsets, "least and most"), ("assignment", self.slots, "slots")):
+            if given and self.kind != kind:
+                raise ConfigError(f"{names} belong to kind={kind!r}, and kind={self.kind!r} has none")
+
     @property
     def space(self) -> WorkflowSpace:
         same = None if self.same is None else _function(self.same, "space.same")
@@ -145,7 +152,7 @@ class WorkflowConfig(Settings):
         super().__post_init__()
         self.reds  # noqa: B018 -- an unknown name is an error now
         self._check_mode()
-        if self.workflow is not None:
+        if self.workflow is not None and self.mode != "fixed":  # `study` reads that one: it may be of another space
             self.workflows.parse(self.workflow)
 
     @classmethod

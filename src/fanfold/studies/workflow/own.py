@@ -63,6 +63,8 @@ class OwnProblem:
     kept: Kept
 
     def __post_init__(self) -> None:
+        if not isinstance(self.space, WorkflowSpace):
+            raise ConfigError(f"space must be Orders(...), Subsets(...) or Assignments(...), not {self.space!r:.80}")
         if not callable(self.kept):
             raise ConfigError(f"kept must be a function of (workflow, episode), not {self.kept!r:.80}")
         check_call(self.kept, "kept", ("workflow", "episode"))

@@ -144,6 +144,12 @@ class Orders(WorkflowSpace):
     #: What the error messages call an option.
     what: str = "option"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in itertools.chain.from_iterable(self.contested or ()):
+            if name not in self.options:
+                raise ConfigError(f"contested: there is no {self.what} {name!r}{nearest(str(name), self.options)}")
+
     @functools.cached_property
     def pairs(self) -> tuple[tuple[str, str], ...]:
         """The pairs whose order matters, in the order of the options."""

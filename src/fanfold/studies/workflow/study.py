@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from fanfold.errors import ConfigError
 from fanfold.rl.collect import Collect
 from fanfold.rl.conclusion import check_results
 from fanfold.rl.config import executor_of
@@ -28,7 +29,21 @@ from fanfold.study import Study
 def study(config: WorkflowConfig, own: OwnProblem | None = None) -> Study[Any]:
     """The study that a config describes; `own` is a problem of your own in the place of CAGE-2."""
     check_results(config.results)
+    if own is not None:
+        _check_own(config, own)
     return _one_policy(config) if config.mode == "ppo" else _many_workflows(config, own or config.own)
+
+
+def _check_own(config: WorkflowConfig, own: OwnProblem) -> None:
+    """Refuse settings that would do something else than they say for a problem that comes beside them."""
+    if config.mode == "ppo":
+        raise ConfigError(
+            "mode='ppo' trains one policy of CAGE-2, and not for this problem: use another mode, or fanfold.rl.train"
+        )
+    if config.mode == "fixed" and config.workflow is None:
+        raise ConfigError("mode='fixed' needs the workflow to train, which only CAGE-2 can do without (workflow)")
+    if config.exhaustive and own.space.arms is None:
+        raise ConfigError("exhaustive=True: there are too many workflows to train all of them")
 
 
 def _one_policy(config: WorkflowConfig) -> Study[Collect]:
