@@ -21,6 +21,7 @@ from fanfold.events import (
     EvaluationFinished,
     Event,
     Notice,
+    PersonAsked,
     Progress,
     RunStarted,
     RunStopped,
@@ -279,27 +280,39 @@ _PLAIN: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
 
 
 class Live:
-    """One block that is redrawn about twice a second."""
+    """One block that is redrawn about twice a second, and stays as it is while a person is asked below it."""
 
     def __init__(self, stop: Rule, colourless: bool, shown: Shown | None = None) -> None:
         from rich.console import Console
-        from rich.live import Live as Display
 
         self.state = State(stop, shown=shown)
-        console = Console(stderr=True, no_color=True if colourless else None)
-        self._display = Display(console=console, auto_refresh=False, redirect_stdout=False)
+        self._console = Console(stderr=True, no_color=True if colourless else None)
+        self._display: Any = None
+        self._questions = 0
 
     def see(self, event: Event) -> None:
         self.state.take(event)
-        if isinstance(event, RunStarted):
-            self._display.start()
-        elif (line := told(event)) is not None:
-            self._display.console.print(printable(line), **_PLAIN)
-        if isinstance(event, RunStarted | Ticked | RunStopped):
-            self._display.update(self._block(), refresh=True)
+        if isinstance(event, PersonAsked):
+            self._questions += -1 if event.done else 1
+        if self._questions:
+            self.close()
+        elif isinstance(event, RunStarted | Ticked | RunStopped):
+            self._draw()
+        if (line := told(event)) is not None:
+            self._console.print(printable(line), **_PLAIN)
 
     def close(self) -> None:
-        self._display.stop()
+        if self._display is not None:
+            self._display.stop()
+            self._display = None
+
+    def _draw(self) -> None:
+        from rich.live import Live as Display
+
+        if self._display is None:
+            self._display = Display(console=self._console, auto_refresh=False, redirect_stdout=False)
+            self._display.start()
+        self._display.update(self._block(), refresh=True)
 
     def _block(self) -> Any:
         from rich.console import Group
@@ -310,7 +323,7 @@ class Live:
         head = Text.assemble((started.run_id, "bold"), f"  {state.running}/{started.slots} on {started.executor}")
         lines: list[Any] = [head]
         if state.share is not None:
-            whole = max(10, min(50, self._display.console.width - 7))
+            whole = max(10, min(50, self._console.width - 7))
             full = int(whole * state.share)
             lines.append(Text.assemble("[", ("#" * full, "green"), "." * (whole - full), f"] {100 * state.share:.0f}%"))
         lines.append(Text(state.counts(), overflow="ellipsis", no_wrap=True))

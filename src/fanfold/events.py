@@ -94,6 +94,13 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
+class PersonAsked:
+    """A person is asked something at the terminal, which is left to them until they are `done`."""
+
+    done: bool
+
+
+@dataclass(frozen=True, slots=True)
 class WaveSent:
     """Model calls leave together, in the provider batch `tag`; waves are numbered by this process."""
 
@@ -146,6 +153,7 @@ Event: TypeAlias = (
     | TrialTold
     | Ticked
     | Notice
+    | PersonAsked
     | WaveSent
     | WaveAnswered
     | BatchChanged

@@ -8,7 +8,17 @@ import pytest
 
 from fanfold import MaxTime, MaxTrials, Study, Sweep
 from fanfold.display import Lines, Live, State, display
-from fanfold.events import EvaluationFinished, Event, Notice, Progress, RunStarted, RunStopped, Ticked, TrialTold
+from fanfold.events import (
+    EvaluationFinished,
+    Event,
+    Notice,
+    PersonAsked,
+    Progress,
+    RunStarted,
+    RunStopped,
+    Ticked,
+    TrialTold,
+)
 from fanfold.types import Failed, Ok, Result, Trial
 
 
@@ -152,6 +162,28 @@ def test_the_bar_fits_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch, capsys:
     live.see(ticked(5))
     live.close()
     assert re.search(r"^\[#+\.+\] 50%$", capsys.readouterr().err, re.MULTILINE)
+
+
+def test_the_block_leaves_the_terminal_to_a_person_who_is_asked(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was redrawn over the question, which nobody could read."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    live = Live(MaxTrials(10), colourless=True)
+    live.see(STARTED)
+    live.see(ticked(1))
+    live.see(PersonAsked(done=False))
+    live.see(PersonAsked(done=False))
+    live.see(PersonAsked(done=True))
+    capsys.readouterr()
+    live.see(ticked(2))  # one question is still open
+    assert capsys.readouterr().err == ""
+    live.see(PersonAsked(done=True))
+    live.see(ticked(7))
+    drawn = capsys.readouterr().err
+    live.close()
+    assert "7/10 trials" in drawn
+    assert "\x1b[1A" not in drawn  # what was typed stays
 
 
 def test_what_a_study_says_of_a_finished_trial_is_shown_while_its_own_run_goes_on() -> None:

@@ -17,8 +17,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fanfold.calls import CallBroker, at_work
 from fanfold.config import load_toml
 from fanfold.errors import CallFailed, ConfigError
+from fanfold.events import PersonAsked
 from fanfold.models import model
 from fanfold.studies.critic.feedback import (
     Feedback,
@@ -327,6 +329,19 @@ def test_a_person_sees_query_and_response_and_rates_them() -> None:
 )
 def test_answers_are_read_as_people_type_them(asked: str, typed: str, score: float) -> None:
     assert ask(Human(asked, Screen(typed)), "Because.").score == score
+
+
+def test_a_run_knows_when_a_person_is_asked() -> None:
+    events: list[Any] = []
+
+    async def main(typed: str) -> None:
+        with at_work(CallBroker(emit=events.append)):
+            await Human("rating", Screen(typed))("Why?", ("Because.",))
+
+    asyncio.run(main("4"))
+    with pytest.raises(CallFailed):
+        asyncio.run(main("x"))  # and then the input ends
+    assert events == [PersonAsked(done=False), PersonAsked(done=True)] * 2
 
 
 def test_a_person_chooses_between_two() -> None:

@@ -14,7 +14,7 @@ from typing import IO, Any
 
 from fanfold.calls import current_broker, stop_run
 from fanfold.errors import CallFailed, ConfigError
-from fanfold.events import Notice
+from fanfold.events import Notice, PersonAsked
 from fanfold.remote import ask_person
 from fanfold.studies.critic.feedback import Feedback, read
 from fanfold.texts import printable
@@ -71,10 +71,14 @@ class Human:
 
     async def __call__(self, query: str, responses: tuple[str, ...]) -> Feedback:
         kind, question, reading = QUESTIONS[self.ask]
+        emit = current_broker().emit
+        emit(PersonAsked(done=False))
         try:
             return read(kind, await _beside(lambda: self._converse(query, responses, question, reading)))
         except NobodyThere as error:
             await stop_run(CallFailed("no-feedback", f"{error}: {_INSTEAD}"))
+        finally:
+            emit(PersonAsked(done=True))
 
     def _converse(self, query: str, responses: tuple[str, ...], question: str, reading: Callable[[str], Any]) -> Any:
         with _ONE_AT_A_TIME, ExitStack() as stack:
