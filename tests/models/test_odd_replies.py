@@ -60,6 +60,7 @@ def test_a_reply_is_read_as_what_it_means(case: dict[str, Any]) -> None:
         assert isinstance(outcome, Reply), outcome
         assert outcome.text == case["text"] and outcome.finish == "stop"
         assert outcome.estimated is not case.get("counted", False)
+        assert outcome.input_tokens > 0 and (outcome.output_tokens > 0 or not outcome.text)
     else:
         assert isinstance(outcome, CallFailed), outcome
         assert outcome.kind == case["kind"] and case["says"] in str(outcome)

@@ -358,6 +358,9 @@ class Model:
 
     def priced(self, reply: Reply, call: Call | None = None, *, batch: bool = False, request_id: str = "") -> Reply:
         """The reply with its cost; what was sent is estimated from the call where the provider did not count it."""
+        if not reply.input_tokens and not reply.estimated:  # some servers send zeros, and no request is of no token
+            written = reply.output_tokens or estimated(reply.refusal or reply.text)
+            reply = msgspec.structs.replace(reply, estimated=True, output_tokens=written)
         read = reply.input_tokens
         if reply.estimated and call is not None:
             read = max(read, estimated(call.body))
