@@ -85,7 +85,7 @@ class Labels:
 
 
 #: What separates labels; a comma may be part of one where something else separates.
-_SEPARATORS = re.compile(r"\s*[;|\n]\s*")
+_SEPARATORS, _COMMAS = re.compile(r"\s*[;；؛|\n]\s*"), re.compile(r"\s*[,，、،]\s*")
 
 
 def labels_in(text: str, *, commas: bool = True) -> set[str]:
@@ -94,7 +94,7 @@ def labels_in(text: str, *, commas: bool = True) -> set[str]:
     if values and isinstance(values[-1], list):
         return {reading.plain(str(value)) for value in values[-1]}
     commas = commas and _SEPARATORS.search(text.strip()) is None
-    parts = re.split(r"\s*,\s*", text) if commas else _SEPARATORS.split(text)
+    parts = (_COMMAS if commas else _SEPARATORS).split(text)
     return {reading.plain(part.lstrip("-*•· ")) for part in parts if reading.plain(part)}
 
 

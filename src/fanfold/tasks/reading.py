@@ -15,25 +15,37 @@ from fractions import Fraction
 from typing import Any
 
 #: What may stand around an answer without being part of it.
-WRAPPING = " \t\r\n.,;:!?\"'`*_()[]{}<>“”‘’«»…"
+WRAPPING = " \t\r\n.,;:!?\"'`*_()[]{}<>“”‘’«»…。、，；：！？（）［］｛｝「」『』【】〔〕《》〈〉،؛؟۔।\u200e\u200f"
+#: A letter or digit that beside a word makes it another word; some scripts write no blanks between words, or a particle
+#: right behind one: Thai to Khmer, kana, Chinese characters, Hangul.
+_LETTER = (
+    r"[^\W_\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
+    r"\uf900-\ufaff\U00020000-\U0003ffff]"
+)
 #: Digits in a number that is still read; longer ones are not answers, and slow.
 _MOST_DIGITS = 1000
 #: Places in a reply where a JSON value is looked for.
 _MOST_STARTS = 1000
 
 _NUMBER = re.compile(
-    r"(?<!\w)(?<!\w\.)(?P<whole>[0-9]{1,3}(?:[,\u00a0\u202f][0-9]{3})+(?![0-9])|[0-9]*)(?P<part>\.[0-9]+)?(?<=[0-9])"
+    rf"(?<!{_LETTER}|_)(?<!(?:{_LETTER}|_)\.)"
+    r"(?P<whole>[0-9]{1,3}(?:[,\u00a0\u202f][0-9]{3})+(?![0-9])|[0-9]*)(?P<part>\.[0-9]+)?(?<=[0-9])"
     r"(?:(?P<power>[eE][-+]?[0-9]{1,3})(?!\w)|/(?P<below>[0-9]+)(?![0-9/]|\.[0-9]))?"
 )
 _HEADING = re.compile(r"[.)]\s*\w")
 _FRAC = re.compile(r"\\[dt]?frac\{([0-9]+)\}\{([0-9]+)\}")
+_OTHER_DIGIT = re.compile(r"(?![0-9])\d")
+_ARABIC_MARKS = str.maketrans("٫٬", ".,")
 _FENCE = re.compile(r"```[ \t]*([^\s`]*)[^\n`]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
 _DECLARED = re.compile(
     r"(?:\b(?:answer|option|choice)\b\W*(?:(?:is|was|would be|must be)\b\W*)?|boxed\W*(?:text\W*)?)$", re.I
 )
-_NEGATED = re.compile(r"(?:\bnot|n['’]t|\bnever|\brather than|\binstead of)\W+(?:option\W+|choice\W+)?$", re.I)
+_NEGATED = re.compile(
+    r"(?:(?:\bnot|n['’]t|\bnever|\brather than|\binstead of)\W+(?:option\W+|choice\W+)?|(?:不是|并非|而非|不属于)\W*)$",
+    re.I,
+)
 #: What stands behind a letter that is an option and not a word.
-_CLOSED = re.compile(r"[ \t]{0,3}(?:[).:,/&\]*}\"]|$|(?:or|and)\b)", re.MULTILINE)
+_CLOSED = re.compile(r"[ \t]{0,3}(?:[).:,/&\]*}\"。，、；：）】」]|$|(?:or|and)\b)", re.MULTILINE)
 
 
 def first_line(text: str) -> str:
@@ -49,7 +61,7 @@ def plain(text: str) -> str:
 
 def has_words(words: str, text: str) -> bool:
     """Whether `words` stand in a text as words of their own, not as part of another word; both as `plain` has them."""
-    return re.search(rf"(?<![^\W_]){re.escape(words)}(?![^\W_])", text) is not None
+    return re.search(rf"(?<!{_LETTER}){re.escape(words)}(?!{_LETTER})", text) is not None
 
 
 @dataclass(frozen=True)
@@ -63,8 +75,10 @@ class ExactNumber:
 def number(text: str) -> ExactNumber | None:
     """The final answer of a text: the number after `####`, or in `\\boxed{}`, whichever comes last; else its last one.
 
-    Thousands separators, currency and percent signs, decimals, exponents, and fractions such as 3/4 are understood.
+    Thousands separators, currency and percent signs, decimals, exponents, fractions such as 3/4 and the digits of any
+    script are understood.
     """
+    text = _OTHER_DIGIT.sub(lambda found: str(unicodedata.digit(found[0])), text).translate(_ARABIC_MARKS)
     text = text.replace("\\,", ",").replace("{,}", ",").replace("\\$", "$")
     text = _FRAC.sub(r"\1/\2", text)
     marked = [found for found in (_after_hashes(text), _in_box(text)) if found is not None]
@@ -164,9 +178,10 @@ def _mentions(reply: str, options: Mapping[str, str]) -> list[tuple[int, int, st
             found.append((match.start(), match.end(), label, r"[\w\n]"))
             return "_" * len(match[0])
 
-        rest = re.sub(rf"(?<![^\W_]){words}(?![^\W_])", hide, rest, flags=re.IGNORECASE)
+        rest = re.sub(rf"(?<!{_LETTER}){words}(?!{_LETTER})", hide, rest, flags=re.IGNORECASE)
     known = {label.casefold(): label for label in options}
-    for match in re.finditer(rf"(?<!\w)(?:{'|'.join(map(re.escape, options))})(?!\w)(?!['’]\w)", rest, re.IGNORECASE):
+    labels = "|".join(map(re.escape, options))
+    for match in re.finditer(rf"(?<!{_LETTER}|_)(?:{labels})(?!{_LETTER}|_)(?!['’]\w)", rest, re.IGNORECASE):
         start, end = match.span()
         label = known[match[0].casefold()]
         closed = _CLOSED.match(rest, end) is not None
