@@ -300,7 +300,13 @@ def _ours(weights: Arrays) -> bool:
 
 
 def _network(card: Mapping[str, Any]) -> Network:
-    made = named(str(card.get("network")), "network")
+    name = card.get("network")
+    try:
+        made = named(str(name), "network")
+    except ConfigError as error:
+        raise ConfigError(
+            f"{error}. The agent was trained with {name}: play it in the folder where that is, or say policy="
+        ) from error
     if isinstance(made, str):
         raise ConfigError(f"the agent's network, {made}, is code of another program: load it with policy=")
     return made

@@ -36,7 +36,10 @@ def export(agent: Agent, folder: str | Path, formats: tuple[str, ...] = ("onnx",
     if unknown := set(formats) - set(known):
         raise ConfigError(f"there is no format {unknown.pop()!r}; known: {', '.join(known)}")
     files = {known[each][0]: known[each][1](agent) for each in formats}
-    write_files(Path(folder), files)
+    try:
+        write_files(Path(folder), files)
+    except OSError as error:
+        raise ConfigError(f"{str(folder)!r} cannot be written: {error}; name another folder") from error
     return tuple(Path(folder) / name for name in files)
 
 

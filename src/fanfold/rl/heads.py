@@ -58,25 +58,26 @@ class Categories:
     #: How many of the outputs are the network's own; the others are weights that do not look at the observation.
     own = outputs
 
-    def _spans(self) -> list[slice]:
+    def spans(self) -> list[slice]:
+        """Where the outputs of each choice stand."""
         return [slice(*ends) for ends in itertools.pairwise(itertools.accumulate(self.sizes, initial=0))]
 
     def stuck(self, mask: Array) -> bool:
         """Whether a mask leaves some choice nothing."""
-        return not all(mask[span].any() for span in self._spans())
+        return not all(mask[span].any() for span in self.spans())
 
     def _logs(self, outputs: Array) -> Array:
         if len(self.sizes) == 1:
             return log_softmax(outputs)
-        return np.concatenate([log_softmax(outputs[:, span]) for span in self._spans()], axis=1)
+        return np.concatenate([log_softmax(outputs[:, span]) for span in self.spans()], axis=1)
 
     def best(self, outputs: Array) -> Array:
-        return self._rows([outputs[:, span].argmax(axis=1) for span in self._spans()])
+        return self._rows([outputs[:, span].argmax(axis=1) for span in self.spans()])
 
     def sample(self, outputs: Array, keys: Array) -> Array:
         """An action for every row of outputs, drawn by the row's own key."""
         points, columns = draws(keys, len(self.sizes)), []
-        for column, span in enumerate(self._spans()):
+        for column, span in enumerate(self.spans()):
             scores = outputs[:, span]
             bounds = np.exp(scores - scores.max(axis=1, keepdims=True), dtype=np.float64).cumsum(axis=1)
             passed: Array = bounds[:, :-1] <= (points[:, column] * bounds[:, -1])[:, None]
@@ -88,7 +89,7 @@ class Categories:
 
     def _columns(self, actions: Array) -> Array:
         """Where in a row of outputs each choice of an action stands."""
-        offsets = np.array([span.start for span in self._spans()])
+        offsets = np.array([span.start for span in self.spans()])
         places: Array = actions.reshape(len(actions), len(self.sizes)).astype(np.int64) + offsets
         return places
 
@@ -105,7 +106,7 @@ class Categories:
             slope *= pulls
         else:
             bonus = bonus.astype(kind)[:, None]
-            for span in self._spans():
+            for span in self.spans():
                 chance, log = slope[:, span], logs[:, span]
                 log -= (chance * log).sum(axis=1, keepdims=True)
                 log *= bonus

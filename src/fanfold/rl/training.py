@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from fanfold.rl.collect import Collect, Collector
 from fanfold.rl.conclusion import PolicyConclusion, check_results
 from fanfold.rl.config import RlConfig, StepPpo
 from fanfold.rl.environments import policy_for, release, spaces_of, try_observation
-from fanfold.rl.heads import Array
+from fanfold.rl.heads import Array, Categories
 from fanfold.rl.learner import Learner
 from fanfold.rl.making import LONGEST, Environment, closed, named
 from fanfold.rl.policy import Mlp, Policy
@@ -123,23 +123,7 @@ def remarks_of(
             f"{env.name} observes numbers as large as {most:.3g}, of which seven digits are seen: let it subtract a "
             "constant if small differences matter"
         )
-    if isinstance(policy, TorchPolicy) and policy.spaces.image and first.dtype != np.uint8 and most > 16:
-        remarks.append(
-            f"{env.name} observes pictures with numbers up to {most:.3g}, which a network gets as they are: let them "
-            "be bytes (uint8), which it gets between 0 and 1, or divide them"
-        )
-    if isinstance(policy, Mlp) and device != "cpu":
-        remarks.append(
-            f"device={device!r} is for networks of PyTorch: rows of numbers are learnt by a small one of numpy, on the "
-            "CPU. A network of your own learns there (network)"
-        )
-    if isinstance(policy, Mlp) and (images := images_in(made.observation_space)):
-        remarks.append(
-            f"{env.name} observes pictures among other things ({', '.join(images)}), and they are learnt as plain "
-            "numbers: a network of your own can do better (network)"
-        )
-    elif isinstance(policy, Mlp) and is_image(made.observation_space):
-        remarks.append(f"{env.name} observes pictures, and they are learnt as plain numbers, which is slow")
+    remarks += _of_network(env, made.observation_space, policy, first, device)
     remembering = [each for each in _REMEMBERING if each in _wrappers(made)]
     remarks += [f"{each} of {env.name} {_REMEMBERING[each]}" for each in remembering]
     if env.max_steps is None and env.longest(made) == LONGEST:
@@ -153,6 +137,47 @@ def remarks_of(
             "call super().reset(seed=seed), and take random numbers from self.np_random"
         )
     return tuple(remarks)
+
+
+def _of_network(env: Environment, space: Any, policy: Policy, first: Array, device: str) -> Iterator[str]:
+    """What does not suit a network, or what a network does not suit."""
+    most = float(np.abs(first).max(initial=0.0))
+    if isinstance(policy, TorchPolicy) and policy.spaces.image and first.dtype != np.uint8 and most > 16:
+        yield (
+            f"{env.name} observes pictures with numbers up to {most:.3g}, which a network gets as they are: let them "
+            "be bytes (uint8), which it gets between 0 and 1, or divide them"
+        )
+    if isinstance(policy, TorchPolicy) and first.size and _gives_chances(policy, first):
+        yield (
+            "the network gives chances, which add up to 1. Scores are expected, and chances are made of them: without "
+            "its last softmax it learns to decide"
+        )
+    if isinstance(policy, Mlp) and device != "cpu":
+        yield (
+            f"device={device!r} is for networks of PyTorch: rows of numbers are learnt by a small one of numpy, on the "
+            "CPU. A network of your own learns there (network)"
+        )
+    if isinstance(policy, Mlp) and (images := images_in(space)):
+        yield (
+            f"{env.name} observes pictures among other things ({', '.join(images)}), and they are learnt as plain "
+            "numbers: a network of your own can do better (network)"
+        )
+    elif isinstance(policy, Mlp) and is_image(space):
+        yield f"{env.name} observes pictures, and they are learnt as plain numbers, which is slow"
+    elif isinstance(policy, Mlp) and len(space.shape or ()) == 4:
+        yield (
+            f"{env.name} observes stacks of pictures, and they are learnt as plain numbers, which is slow: make "
+            "pictures grey before they are stacked (GrayscaleObservation), or bring a network (network)"
+        )
+
+
+def _gives_chances(policy: TorchPolicy, row: Array) -> bool:
+    """Whether a network gives the chances of choices, and not scores."""
+    head = policy.head
+    if not isinstance(head, Categories) or max(head.sizes) == 1:
+        return False
+    outputs = policy.outputs(policy.initial(0), row[None, : policy.spaces.width])
+    return bool((outputs >= 0).all()) and all(np.isclose(outputs[:, span].sum(), 1, atol=1e-4) for span in head.spans())
 
 
 @dataclass(frozen=True)

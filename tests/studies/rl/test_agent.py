@@ -188,6 +188,9 @@ def test_a_network_that_only_one_program_knows_is_given_again(tmp_path: Path) ->
     with pytest.raises(ConfigError, match=r"<lambda>, is code of another program: load it with policy="):
         Agent.load(tmp_path)
     assert Agent.load(tmp_path, policy=rl_world.network).act(np.zeros(2, np.float32)) in (0, 1)
+    Agent(policy, policy.initial(1), {**card, "network": "nowhere.py:Net"}).save(tmp_path)
+    with pytest.raises(ConfigError, match=r"no file .*nowhere.py.* trained with nowhere.py:Net: play it in the folder"):
+        Agent.load(tmp_path)
 
 
 def walker() -> Agent:
@@ -326,6 +329,16 @@ def test_an_episode_becomes_a_picture_that_moves(tmp_path: Path) -> None:
     path = _picture(episode, tmp_path / "new")
     with image.open(path) as picture:
         assert picture.n_frames > 5 and picture.size == (48, 16)
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    pytest.importorskip("PIL.Image")
+    (tmp_path / "file").touch()
+    episode = next(walker().play(episodes=1, render_mode="rgb_array"))
+    with pytest.raises(ConfigError, match=r"file/new' cannot be written: .*; name another folder"):
+        _picture(episode, tmp_path / "file" / "new")
+    with pytest.raises(ConfigError, match=r"file/new' cannot be written: .*; name another folder"):
+        export(walker(), tmp_path / "file" / "new")
 
 
 def test_what_is_no_agent_is_refused_with_the_remedy(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from fanfold.rl.environments import policy_for, spaces_of
 from fanfold.rl.learner import Learner
 from fanfold.rl.making import Environment
 from fanfold.rl.torch_policy import Spaces, TorchPolicy, convolutions
-from fanfold.rl.training import chosen_policy, train
+from fanfold.rl.training import chosen_policy, study_of, train
 from fanfold.types import Case, Ok, Result, Trial
 
 STEPS = 8
@@ -319,3 +319,24 @@ def test_images_are_learnt_by_convolutions_and_rows_by_numpy() -> None:
     config = RlConfig("?")
     assert isinstance(chosen_policy(config, Environment.of(Picture)), TorchPolicy)
     assert chosen_policy(config, Environment.of(Planted)) == policy_for(Environment.of(Planted))
+
+
+class Chances(Network):
+    """Ends with a softmax, as in many textbooks."""
+
+    def forward(self, observations: Any) -> Any:
+        outputs, values = super().forward(observations)
+        return outputs.softmax(dim=1), values
+
+
+def test_a_network_that_gives_chances_is_said() -> None:
+    said = [study_of(RlConfig(), Environment.of(Planted), network).remarks for network in (Chances, Network)]
+    assert "without its last softmax it learns to decide" in said[0][0] and set(said[1]) < set(said[0])
+
+
+def test_stacked_pictures_are_said_to_be_learnt_as_numbers() -> None:
+    config = RlConfig(wrappers=("FrameStackObservation?stack_size=2",))
+    (remark,) = (
+        each for each in study_of(config, Environment.of(Picture, {}, config.wrappers)).remarks if "stack" in each
+    )
+    assert "stacks of pictures" in remark and "GrayscaleObservation" in remark

@@ -131,9 +131,12 @@ def _picture(episode: ShownEpisode, folder: Path) -> Path:
         raise ConfigError(
             "the environment gives no pictures: let make_env take render_mode, and pass it on. Or try --text"
         )
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"episode-{episode.number}.gif"
-    frames[0].save(path, save_all=True, append_images=frames[1:], duration=40, loop=0)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        frames[0].save(path, save_all=True, append_images=frames[1:], duration=40, loop=0)
+    except OSError as error:
+        raise ConfigError(f"{str(folder)!r} cannot be written: {error}; name another folder") from error
     return path
 
 
