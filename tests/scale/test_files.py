@@ -217,6 +217,13 @@ def test_what_is_not_another_ledger_is_refused_before_anything_is_made(tmp_path:
     assert other in problem and (Path("all.db").exists() == ("all.db" in other))
 
 
+def test_a_wrong_path_is_refused_beside_a_ledger_that_is_there(tmp_path: Path) -> None:
+    kept("functions", tmp_path / "all.db")
+    problem = fanfold("ledger", "merge", "missing.db", "--into", tmp_path / "all.db", code=3).output
+    assert "there is no ledger at missing.db" in problem
+    assert ". is a folder" in fanfold("ledger", "--ledger", ".", code=3).output
+
+
 @pytest.mark.slow
 def test_a_kill_in_the_middle_leaves_nothing_half_merged(tmp_path: Path) -> None:
     here, there = kept("functions", tmp_path / "here.db"), kept("neuro", tmp_path / "there.db")

@@ -52,7 +52,7 @@ class Holdings:
 def holdings(path: Path) -> Holdings:
     """Look into a ledger, which is not changed but for an upgrade."""
     schema = _schema(path)
-    files = [file.stat() for file in (path, path.with_name(f"{path.name}-wal")) if file.exists()]
+    files = [file.stat() for file in (path, Path(f"{path}-wal")) if file.exists()]
     with Ledger(path, readonly=True) as ledger:
         heads = ledger.run_heads()
         live = under_way(path, (head.name for head in heads))

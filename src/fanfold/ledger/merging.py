@@ -52,7 +52,7 @@ class Merged:
 
 def merge(into: Path, source: Path) -> Merged:
     """Bring the runs of another ledger into this one, in one transaction; the other is not changed."""
-    if into.exists() and into.samefile(source):
+    if into.exists() and source.exists() and into.samefile(source):
         raise LedgerError(f"{source} is the ledger to merge into: name another one")
     with copy_of(source, into.absolute().parent) as copy:
         check_idle(source, copy)
