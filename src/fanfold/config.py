@@ -21,6 +21,8 @@ from fanfold.errors import ConfigError, MissingExtra, nearest
 T = TypeVar("T")
 
 _PLAIN = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", types.NoneType: "none"}
+#: A part of a list: what is in double quotes, or all up to the next comma.
+_PART = re.compile(r'\s*(?:"([^"]*)"\s*|([^,]*))(?:,|\Z)')
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +235,7 @@ def from_text(kind: Any, text: str, key: str, where: str) -> Any:
     for option in _options(kind):
         items = get_args(option)
         if get_origin(option) in (list, tuple, Sequence) and items:
-            parts = [part.strip() for part in text.split(",") if part.strip()]
+            parts = [part for found in _PART.findall(text) if (part := "".join(found).strip())]
             return convert(option, [from_text(items[0], part, key, where) for part in parts], key, where)
         if get_origin(option) in (dict, Mapping):
             try:

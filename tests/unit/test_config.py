@@ -108,6 +108,7 @@ def test_whole_numbers_are_taken_for_floats() -> None:
         (Literal["none", "a"] | None, "none", "none"),
         (tuple[int, ...], "1, 2,3", (1, 2, 3)),
         (list[str], "a,b", ["a", "b"]),
+        (tuple[str, ...], '"Price, USD", it\'s "new",5"', ("Price, USD", 'it\'s "new"', '5"')),
         (tuple[float, ...] | None, "1,2", (1.0, 2.0)),
         (dict[str, Any], '{"a": [1]}', {"a": [1]}),
         (dict[str, Any] | None, "none", None),

@@ -149,7 +149,13 @@ def answers_of(
     names = tuple(dict.fromkeys(predict)) or (_usual(table),)
     for name in names:
         if name not in table:
-            raise ConfigError(f"{where}: there is no column {name!r} to predict{nearest(name, table)}")
+            hint = " (one with a comma is put in double quotes)" if any("," in known for known in table) else ""
+            raise ConfigError(f"{where}: there is no column {name!r} to predict{nearest(name, table)}{hint}")
+    if len(table) == 1:
+        raise ConfigError(
+            f"{where} has one column, {names[0]!r}: separate columns by a comma, a tab, a semicolon or a bar, and have "
+            "one to predict and one to predict from"
+        )
     if len(names) == len(table):
         raise ConfigError(f"{where}: all columns are to be predicted, and none is left to predict from")
     rows = np.array([r for r in range(len(table[names[0]])) if not any(missing(table[n][r]) for n in names)], np.int64)

@@ -305,8 +305,17 @@ def _refusal(refused: Mapping[str, ConfigError]) -> ConfigError:
         return refused[first]
     return ConfigError(
         f"{refused[first]}. Nor can {columns_in_words(map(repr, others))} be used: "
-        f"--ignore {shlex.quote(','.join(refused))} leaves out all of them"
+        f"{_ignore(*refused)} leaves out all of them"
     )
+
+
+def _ignore(*names: str) -> str:
+    """The option that leaves these columns out, as a shell takes it."""
+    return f"--ignore {shlex.quote(','.join(_quoted(name) for name in names))}"
+
+
+def _quoted(name: str) -> str:
+    return f'"{name}"' if "," in name else name
 
 
 def _useless(where: str, name: str, values: Any, rich: bool) -> str:
@@ -323,8 +332,8 @@ def _numbering(where: str, name: str, present: Sequence[Any], distinct: int, ric
     """Whether a column without a name numbers the rows; one with a name, which would be learnt by heart, is refused."""
     if not isinstance(present, np.ndarray) and any(isinstance(v, list | dict | tuple | set) for v in present):
         raise ConfigError(
-            f"{where}: the column {name!r} holds lists or objects: make columns of them, or leave it out (--ignore "
-            f"{name})"
+            f"{where}: the column {name!r} holds lists or objects: make columns of them, or leave it out "
+            f"({_ignore(name)})"
         )
     plain = _JOINED.sub(r"\1 \2", name.strip()) if rich else name.strip()
     if distinct < len(present) or distinct < FEWEST or not (named := _NUMBERING.fullmatch(plain)):
@@ -334,7 +343,7 @@ def _numbering(where: str, name: str, present: Sequence[Any], distinct: int, ric
         return False
     if named[2]:
         raise ConfigError(
-            f"{where}: the column {name!r} numbers the rows, which says nothing: --ignore {name}, or rename it if it "
+            f"{where}: the column {name!r} numbers the rows, which says nothing: {_ignore(name)}, or rename it if it "
             "does say something"
         )
     return True
@@ -363,7 +372,7 @@ def _column(name: str, values: Sequence[Any], train: Array, comma: bool, where: 
     if sum(bool(_OTHER_DATES.fullmatch(text)) for text in texts) >= MOSTLY * len(texts):
         raise ConfigError(
             f"{where}: the column {name!r} holds dates such as {sample(texts)}, which do not tell day from month or "
-            f"have years of two digits: write them as 2026-01-31, or leave it out (--ignore {name})"
+            f"have years of two digits: write them as 2026-01-31, or leave it out ({_ignore(name)})"
         )
     distinct = len(set(texts))
     if distinct > LEVELS and 2 * distinct > len(texts):
@@ -372,15 +381,15 @@ def _column(name: str, values: Sequence[Any], train: Array, comma: bool, where: 
         if read.mean() >= 0.5:
             raise ConfigError(
                 f"{where}: the column {name!r} holds numbers, but also {len(odd):,} texts such as {sample(odd)}: make "
-                f"numbers of them or leave them empty, or leave it out (--ignore {name})"
+                f"numbers of them or leave them empty, or leave it out ({_ignore(name)})"
             )
         if measured(texts):
             raise ConfigError(
                 f"{where}: the column {name!r} holds numbers with a unit, such as {sample(texts)}: write plain "
-                f"numbers, or leave it out (--ignore {name})"
+                f"numbers, or leave it out ({_ignore(name)})"
             )
         raise ConfigError(
             f"{where}: the column {name!r} has {distinct:,} different texts in {len(texts):,} rows, such as "
-            f"{sample(texts)}: that is learnt by heart; make categories of it, or leave it out (--ignore {name})"
+            f"{sample(texts)}: that is learnt by heart; make categories of it, or leave it out ({_ignore(name)})"
         )
     return categories(name, values, train, rich)
