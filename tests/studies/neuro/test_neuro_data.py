@@ -643,7 +643,7 @@ def test_a_dataset_ends_where_its_length_says() -> None:
 
         def __getitem__(self, place: int) -> tuple[Any, int]:
             if place >= 99:
-                raise OverflowError("it goes on for ever")
+                raise OverflowError("it never ends")
             return np.random.default_rng(place).random((1, 6, 6)), place % 2
 
     made: Any = Made()
