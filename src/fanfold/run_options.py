@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from fanfold import executors
 from fanfold.config import Settings, option
+from fanfold.errors import ConfigError
 from fanfold.events import Watcher
 from fanfold.executors.base import Executor
 from fanfold.stop import MaxCost, MaxEvaluations, MaxTime, MaxTrials, Rule, Target, limited
@@ -161,6 +162,11 @@ def takes(options: Callable[P, O]) -> Callable[[Callable[[S, O], R]], Callable[C
     def decorate(method: Callable[[S, O], R]) -> Callable[Concatenate[S, P], R]:
         @functools.wraps(method)
         def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+            for name in kwargs.keys() & getattr(self, "__dataclass_fields__", {}).keys():
+                what, where = type(self).__name__, method.__name__
+                raise ConfigError(
+                    f"{name} is an argument of {what}, not of {where}: {what}(..., {name}={kwargs[name]!r})"
+                )
             return method(self, options(*args, **kwargs))
 
         own, taken = inspect.signature(method), inspect.signature(options)

@@ -21,6 +21,7 @@ class Schedule(ABC):
 
     A run gives the same result whatever the timing. So a plan may use only what was told before it was made, its own
     outcomes and, when it waits, the complete outcomes of a fixed group of trials. It never uses who arrived first.
+    Higher scores are better: of a study that minimises, it sees them times -1.
     """
 
     #: Whether plans depend on what was told or on other trials; a schedule that does not can be taken over mid-run.

@@ -20,7 +20,8 @@ class Strategy(ABC, Generic[C]):
     - `ask(a)` then `ask(b)` gives the same candidates as `ask(a + b)`;
     - everything is a function of the seed, the asks and the tells;
     - `ask` may give fewer than asked for; an empty answer while nothing is in flight ends the study;
-    - a result whose `score` is None failed, and is worse than every score.
+    - a result whose `score` is None failed, and is worse than every score;
+    - higher scores are better: of a study that minimises, it is told them times -1.
 
     A study copies the strategy it was given before each run, so one instance can serve many runs.
     """

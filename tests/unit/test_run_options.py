@@ -80,6 +80,11 @@ def test_what_cannot_be_is_refused_before_anything_is_evaluated(
     assert not (tmp_path / "it.db").exists()
 
 
+def test_an_argument_of_the_study_that_is_given_to_the_run_is_named_as_such() -> None:
+    with pytest.raises(ConfigError, match=r"timeout is an argument of Study, not of run: Study\(..., timeout=5\)"):
+        Study(Sweep([1]), lambda candidate, case: 0.0).run("threads:2", timeout=5)  # type: ignore[call-arg]
+
+
 def test_limits_of_a_run_replace_the_studys_own_of_their_kind_and_join_the_others() -> None:
     assert study(stop=MaxTrials(2)).run(max_trials=5).progress.told == 5
     assert study(stop=Plateau(4)).run(max_trials=9).progress.told == 8
