@@ -472,3 +472,30 @@ def test_a_breeder_learns_what_beat_its_parents() -> None:
     study.run()
     assert learned[:5] == [("sample", None)] * 5
     assert learned[5:] == [("plus one", True)] * 15
+
+
+def flip_in_place(bits: list[int], rng: random.Random, rate: float) -> list[int]:
+    bits[:] = flip(tuple(bits), rng, rate)
+    return bits
+
+
+def mix_in_place(a: list[int], b: list[int], rng: random.Random) -> list[int]:
+    a[:], b[:] = mix(tuple(a), tuple(b), rng), []
+    return a
+
+
+@pytest.mark.parametrize("steady", [False, True])
+def test_operators_that_change_their_arguments_breed_as_those_that_do_not(steady: bool) -> None:
+    def trace(**operators: Any) -> str:
+        strategy = Genetic(sample=lambda rng: list(bits(rng)), population=10, steady=steady, **operators)
+        return Study(strategy, lambda candidate, case: sum(candidate), stop=MaxTrials(60)).run("inline").trace
+
+    copying = {"mutate": lambda *args: list(flip(*args)), "crossover": lambda *args: list(mix(*args))}
+    assert trace(mutate=flip_in_place, crossover=mix_in_place) == trace(**copying)
+
+
+@pytest.mark.parametrize("name", ["sample", "mutate", "crossover"])
+def test_an_operator_that_returns_nothing_is_named(name: str) -> None:
+    operators: dict[str, Any] = {"sample": bits, "mutate": flip, "crossover": mix, name: lambda *args: None}
+    with pytest.raises(ConfigError, match=f"{name} returned None: it must return a candidate"):
+        search(Genetic(population=4, crossover_rate=1.0, **operators), sum, 20)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
+from fanfold.encoding import apart
 from fanfold.errors import ConfigError, nearest
 from fanfold.space import Space
 from fanfold.types import C, Result
@@ -73,7 +74,7 @@ class Operators:
     crossover_rate: float
 
     def sample(self, rng: random.Random) -> Bred[Any]:
-        return Bred(self.sampler(rng), by="sample")
+        return Bred(_made("sample", self.sampler(rng)), by="sample")
 
     def child(self, pick: Pick[Any], rng: random.Random, rate: float) -> Bred[Any]:
         mother = pick()
@@ -81,15 +82,24 @@ class Operators:
         if self.crossover is not None and rng.random() < self.crossover_rate:
             father = pick(but=mother)
             if father is not None:
-                mixed = self.crossover(mother.candidate, father.candidate, rng)
-                return Bred(self.mutate(mixed, rng, rate), (mother, father), "crossover")
-        return Bred(self.mutate(mother.candidate, rng, rate), (mother,), "mutation")
+                mixed = _made("crossover", self.crossover(apart(mother.candidate), apart(father.candidate), rng))
+                return Bred(self._mutated(mixed, rng, rate), (mother, father), "crossover")
+        return Bred(self._mutated(mother.candidate, rng, rate), (mother,), "mutation")
 
     def again(self, bred: Bred[Any], rng: random.Random, rate: float) -> Bred[Any]:
-        return Bred(self.mutate(bred.candidate, rng, rate), bred.parents, bred.by)
+        return Bred(self._mutated(bred.candidate, rng, rate), bred.parents, bred.by)
+
+    def _mutated(self, candidate: Any, rng: random.Random, rate: float) -> Any:
+        return _made("mutate", self.mutate(apart(candidate), rng, rate))
 
     def learn(self, result: Result[Any], better: bool | None) -> None:
         """Functions do not learn."""
+
+
+def _made(how: str, candidate: Any) -> Any:
+    if candidate is None:
+        raise ConfigError(f"Genetic: {how} returned None: it must return a candidate, also where it changes one")
+    return candidate
 
 
 def operators(

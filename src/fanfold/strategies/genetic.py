@@ -40,8 +40,8 @@ class Genetic(Strategy[Any]):
     """Breeds candidates from the better ones told so far.
 
     It searches a `Space`, or anything given by the functions `sample(rng)`, `mutate(candidate, rng, rate)` and
-    `crossover(a, b, rng)`. They return new candidates and leave their arguments alone; without `crossover`, children
-    are mutations. A `breeder` can replace these functions and may learn.
+    `crossover(a, b, rng)`. They return candidates, and may change their arguments for that; without `crossover`,
+    children are mutations. A `breeder` can replace these functions and may learn.
 
     By default it works in generations. It asks for a population and breeds the next one when all of it has been told,
     so the order of telling does not matter. The best `elites` complete results stay in the population with their score
