@@ -68,6 +68,18 @@ def make_folder(place: Path) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
 
 
+def check_results(results: str | None) -> None:
+    """Refuse a folder for results that nothing can be written into, before anything is learnt."""
+    if results is None:
+        return
+    folder = Path(results).absolute()
+    there = next(each for each in (folder, *folder.parents) if os.access(each, os.F_OK))
+    if not there.is_dir():
+        raise ConfigError(f"results={results!r} cannot be written: {there} is a file; name another folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise ConfigError(f"results={results!r} cannot be written: {there} is not yours to write; name another folder")
+
+
 def write_files(place: Path, files: Mapping[str, bytes]) -> None:
     """Write files into a folder, which is made where it is missing; each takes its place when it is complete."""
     make_folder(place)

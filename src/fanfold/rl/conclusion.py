@@ -48,18 +48,6 @@ def speed(episodes: int, cpu: float) -> dict[str, Any]:
     return {"cpu_seconds": round(cpu, 3), "episodes_per_cpu_second": rate}
 
 
-def check_results(results: str | None) -> None:
-    """Refuse a folder that nothing can be written into, before anything is learnt."""
-    if results is None:
-        return
-    folder = Path(results).absolute()
-    there = next(each for each in (folder, *folder.parents) if os.access(each, os.F_OK))
-    if not there.is_dir():
-        raise ConfigError(f"results={results!r} cannot be written: {there} is a file; name another folder")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise ConfigError(f"results={results!r} cannot be written: {there} is not yours to write; name another folder")
-
-
 def write(folder: Path, files: Mapping[str, bytes], settings: Any) -> None:
     """Write the files of a run and its settings into its folder, each whole or not at all."""
     text = msgspec.json.format(msgspec.json.encode(dataclasses.asdict(settings)))

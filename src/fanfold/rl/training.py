@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from fanfold.errors import ConfigError, nearest
+from fanfold.files import check_results
 from fanfold.rl.agent import Agent, card_of
 from fanfold.rl.collect import Collect, Collector
-from fanfold.rl.conclusion import PolicyConclusion, check_results
+from fanfold.rl.conclusion import PolicyConclusion
 from fanfold.rl.config import RlConfig, StepPpo
 from fanfold.rl.environments import policy_for, release, spaces_of, try_observation
 from fanfold.rl.heads import Array, Categories

@@ -356,3 +356,10 @@ def test_what_nothing_reads_of_a_config_is_said_where_the_data_are_given() -> No
     assert said(test=0.3, validation=0.3, augment="flip") == (f"test, validation, augment: {unread}",)
     (note,) = said("flip")
     assert note.startswith("augment='flip' of the data is not used, because each network has its own")
+
+
+def test_results_that_cannot_be_written_are_refused_before_anything_is_trained() -> None:
+    with pytest.raises(
+        ConfigError, match=r"results=.* cannot be written: .*test_neuro_study\.py is a file; name anoth"
+    ):
+        study(config(results=f"{__file__}/networks"))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fanfold.encoding import derive_seed
 from fanfold.errors import MissingExtra
 from fanfold.executors.resources import visible_gpus
+from fanfold.files import check_results
 from fanfold.schedule import Schedule
 from fanfold.schedules import AllCases, Halving, last_rung
 from fanfold.stop import stop_after
@@ -40,6 +41,7 @@ def study(config: NeuroConfig, data: Data | None = None) -> Study[Individual]:
         from fanfold.studies.neuro.evaluator import Trainer
     except ModuleNotFoundError as error:
         raise MissingExtra(error.name or "torch", "neuro", "the neuro study") from error
+    check_results(config.results)
     where = source(config) if data is None else data
     luck = derive_seed(config.seed, "images")
     # Read now: data that cannot be used are an error before the run, not in every evaluation.

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from fanfold.errors import ConfigError
+from fanfold.files import check_results
 from fanfold.rl.collect import Collect
-from fanfold.rl.conclusion import check_results
 from fanfold.rl.config import executor_of
 from fanfold.rl.learner import Learner, LearningPlan
 from fanfold.rl.training import study_of
