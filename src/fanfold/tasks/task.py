@@ -182,7 +182,7 @@ class Own:
             return None
         except ConfigError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise ConfigError(
                 f"{self}: given the right answer of problem {problem.id!r}, it raises {type(error).__name__}: {error} "
                 f"(the reply was {problem.shown!r:.60}; return 0 for one that cannot be read)"

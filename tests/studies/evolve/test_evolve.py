@@ -234,6 +234,8 @@ def test_an_evaluator_that_fails_on_the_start_ends_it_before_the_writer_is_paid(
         ({"cal": 3}, "did you mean 'calls'"),
         ({"text": ""}, "text is empty"),
         ({"text": {"a": 3}}, "texts by name"),
+        ({"text": Path(__file__)}, r"not PosixPath.*: of a file, give Path.NAME.\.read_text"),
+        ({"text": __file__}, r"test_evolve.py' is the name of a file: give its text, as in Path.NAME.\.read_text"),
         ({"grader": "exact"}, "needs cases"),
         ({"writer": "nobody/x"}, "nobody"),
         ({"output": "/nowhere/at/all/best.txt"}, "there is no folder /nowhere/at/all"),

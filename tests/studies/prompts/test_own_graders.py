@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import pickle
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,6 +88,7 @@ def broken(reply: str, problem: Problem) -> float:
         (lambda reply, problem: 7, "it returned 7"),
         (lambda reply: 1.0, r"is called with \(reply, problem\): too many positional arguments"),
         (broken, "given the right answer of problem '0', it raises KeyError: 'x' .the reply was 'a'; return 0 for"),
+        (lambda reply, problem: sys.exit(3), "given the right answer of problem '0', it raises SystemExit: 3"),
         ("exact", "grader must be callable"),
     ],
 )

@@ -21,6 +21,8 @@ from fanfold.tables import records, rows_of
 
 #: What the only text is called.
 ONLY = "text"
+#: Bytes of the name of a file, at most: no longer text is looked for.
+LONGEST_NAME = 255
 
 
 @dataclass(frozen=True)
@@ -101,10 +103,7 @@ def _prepared(
     config = from_mapping(EvolveConfig, settings, "evolve")
     if inspect.isclass(evaluate) and any("__call__" in vars(base) for base in evaluate.__mro__):
         evaluate = cast(Any, evaluate)()  # as the shell does; its object is called with the text
-    texts = {ONLY: text} if isinstance(text, str) else dict(text)
-    for name, part in texts.items():
-        if not isinstance(name, str) or not isinstance(part, str):
-            raise ConfigError(f"evolve needs a text, or texts by name, not {name!r}: {part!r:.60}")
+    texts = _texts(text)
     if isinstance(cases, str | Path):
         cases = [dict(row) for row, _ in rows_of(str(cases))]
     rows = None if cases is None else list(records(cases))
@@ -113,6 +112,21 @@ def _prepared(
     if how.get("ledger") is not None:
         how.setdefault("run", f"evolve-{digest(encode([study.identity, settings])).hex()[:12]}")
     return study, {"executor": executor_for(evaluate, config, start.cases is not None), **how}
+
+
+def _texts(given: Any) -> dict[str, str]:
+    """Texts by name; a file that somebody names instead is refused, as its name would be improved."""
+    if not isinstance(given, str | Mapping):
+        raise ConfigError(
+            f"evolve needs a text, or texts by name, not {given!r:.60}: of a file, give Path(NAME).read_text()"
+        )
+    texts = {ONLY: given} if isinstance(given, str) else dict(given)
+    for name, text in texts.items():
+        if not isinstance(name, str) or not isinstance(text, str):
+            raise ConfigError(f"evolve needs a text, or texts by name, not {name!r}: {text!r:.60}")
+        if len(text.encode("utf-8", "replace")) <= LONGEST_NAME and Path(text).suffix and Path(text).is_file():
+            raise ConfigError(f"the text {text!r} is the name of a file: give its text, as in Path(NAME).read_text()")
+    return texts
 
 
 def _evolved(run: Run[Any]) -> Evolved:
