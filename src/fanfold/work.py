@@ -70,6 +70,8 @@ class Work:
         self.limits = limits
         self._evaluate = evaluate
         self._objective = objective
+        #: Whether what an evaluation gets is its own anyway: it was sent to it.
+        self._sent = fetches
         self._fingerprint = fingerprint if objective == PLAIN else f"{fingerprint} {objective}"
         self._cases: dict[str, bytes] = {}
         #: Large cases, as evaluations get them: one for all in this process, and where workers fetch it, by name.
@@ -146,8 +148,11 @@ class Work:
         return failure_of(error)
 
     def _arguments(self, cell: Cell[Any]) -> tuple[Any, ...]:
-        case = self._large.get(cell.case.id) or replace(cell.case, data=apart(cell.case.data))
-        return arguments(self._evaluate, apart(cell.trial.candidate), case, cell.previous, self._objective)
+        candidate, case = cell.trial.candidate, self._large.get(cell.case.id)
+        if not self._sent:
+            candidate = apart(candidate)
+            case = case or replace(cell.case, data=apart(cell.case.data))
+        return arguments(self._evaluate, candidate, case or cell.case, cell.previous, self._objective)
 
 
 class CellTries:
