@@ -196,6 +196,11 @@ def test_tables_survive_a_terminal_of_60_columns(
         assert {"name", "status", "best"} <= set(lines[0].split())
 
 
+def test_no_terminal_is_too_narrow_for_a_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "best" in said("run", "functions", "--trials", "2", "--executor", "inline", COLUMNS="1").lower()
+
+
 def test_a_table_gives_up_columns_then_words_then_its_form() -> None:
     head, rows = ["name", "n", "text", "when"], [["first", "1", "a rather long text", "2026-11-16 13:00"]]
     assert "2026" in table(head, rows, ["n"]) and "2026" not in table(head, rows, ["n"], 40, ("when",))

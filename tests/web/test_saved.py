@@ -78,6 +78,10 @@ def test_a_chart_is_drawn_as_a_picture(world: Path, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     data = file.read_bytes()
     assert data.startswith(b"\x89PNG") and len(data) > 10_000
+    wrong = ["view", str(world), "--save", str(tmp_path / "x.png"), "--png", "bets", "--run", "functions"]
+    result = CliRunner().invoke(cli, wrong)
+    assert result.exit_code == 2 and "has no chart 'bets'; did you mean 'best'?" in result.stderr
+    assert not (tmp_path / "x.png").exists()  # it was a picture of the whole page
 
 
 def test_without_chromium_a_picture_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

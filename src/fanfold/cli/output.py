@@ -198,7 +198,7 @@ NARROWEST, WIDEST = 8, 10_000
 
 def screen_width() -> int:
     """Columns of the terminal, or of a usual one."""
-    return shutil.get_terminal_size((80, 24)).columns
+    return max(NARROWEST, shutil.get_terminal_size((80, 24)).columns)
 
 
 def table(

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
+from html import unescape
 from pathlib import Path
 from urllib.parse import quote
 
-from fanfold.errors import ConfigError
+from fanfold.errors import ConfigError, nearest
 from fanfold.ledger import RunView
 from fanfold.report.saved import write_report
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "microsoft-edge")
+#: The charts of a page that was drawn, each with whether it is shown alone.
+_DRAWN = re.compile(r'<figure class="chart( alone)?" data-chart="([^"]*)"')
 WIDTH, HEIGHT, SCALE, SECONDS = 1000, 600, 2, 60
 
 
@@ -37,7 +41,8 @@ def write_chart(ledger: str | Path, run_name: str, chart: str, path: str | Path)
             *("--disable-component-update", "--disable-sync", "--disable-quic", "--hide-scrollbars"),
             *(["--no-sandbox"] if os.geteuid() == 0 else []),
             *(f"--user-data-dir={folder}/profile", f"--window-size={WIDTH},{HEIGHT}"),
-            *(f"--force-device-scale-factor={SCALE}", "--virtual-time-budget=5000", f"--screenshot={picture}", address),
+            *(f"--force-device-scale-factor={SCALE}", "--virtual-time-budget=5000"),
+            *("--dump-dom", f"--screenshot={picture}", address),
         ]
         try:
             ended = subprocess.run(command, capture_output=True, timeout=SECONDS)
@@ -45,6 +50,9 @@ def write_chart(ledger: str | Path, run_name: str, chart: str, path: str | Path)
             raise ConfigError(f"{browser} did not draw the chart within {SECONDS} s") from None
         if not picture.exists():
             raise ConfigError(f"{browser} did not draw the chart: {ended.stderr.decode(errors='replace')[-300:]}")
+        drawn = {unescape(each): alone for alone, each in _DRAWN.findall(ended.stdout.decode(errors="replace"))}
+        if not drawn.get(chart):
+            raise ConfigError(f"the page of run {name!r} has no chart {chart!r}{nearest(chart, drawn)}")
         try:
             shutil.copyfile(picture, path)
         except OSError as error:
