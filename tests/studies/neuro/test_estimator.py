@@ -326,6 +326,7 @@ def test_diabetes_is_predicted_better_than_by_the_mean() -> None:
         ({"image_shape": (7, 8)}, "does not fit rows of 64"),
         ({"image_shape": (64,)}, "height, width"),
         ({"image_shape": 64}, "image_shape must be"),
+        ({"settings": ["finalists"]}, r"settings must be a dict of fields, such as {'finalists': 0}, not a list"),
         ({"settings": {"dataset": "x.csv", "test": 0.2}}, "settings of dataset, test: the data are what fit is given"),
         ({"validation": 2.5}, "validation"),
     ],

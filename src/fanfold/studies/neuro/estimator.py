@@ -164,12 +164,16 @@ class NeuroevolutionEstimator(BaseEstimator):  # type: ignore[misc]
         jobs = self.n_jobs
         if jobs is not None and (not isinstance(jobs, int | np.integer) or (jobs < 1 and jobs != -1)):
             raise ConfigError(f"n_jobs must be at least 1, or -1 for as many as the machine has cores, not {jobs!r}")
-        if unread := [name for name in OF_SOURCE if name in (self.settings or {})]:
+        settings = self.settings or {}
+        if not isinstance(settings, Mapping):
+            kind = type(settings).__name__
+            raise ConfigError(f"settings must be a dict of fields, such as {{'finalists': 0}}, not a {kind}")
+        if unread := [name for name in OF_SOURCE if name in settings]:
             raise ConfigError(f"settings of {', '.join(unread)}: the data are what fit is given")
         names = ("trials", "population", "epochs", "rungs", "batch_size", "engine", "gpus")
         fields = {name: getattr(self, name) for name in names}
         fields |= {"concurrent": None if jobs == -1 else jobs, "results": None, "seed": seed, "baselines": "no"}
-        return from_mapping(NeuroConfig, {**fields, **(self.settings or {})}, type(self).__name__)
+        return from_mapping(NeuroConfig, {**fields, **settings}, type(self).__name__)
 
 
 class NeuroevolutionClassifier(ClassifierMixin, NeuroevolutionEstimator):  # type: ignore[misc]
