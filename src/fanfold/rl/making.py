@@ -73,6 +73,8 @@ class Environment:
         if isinstance(wrappers, str) or callable(wrappers):
             wrappers = (wrappers,)
         wrapped = tuple(_wrapper(each) if isinstance(each, str) else each for each in _whole(wrappers))
+        if kwargs is not None and not isinstance(kwargs, Mapping):
+            raise ConfigError(f"env_kwargs must be a mapping of names to values, not {kwargs!r:.80}")
         if odd := next((each for each in wrapped if not callable(each)), None):
             raise ConfigError(f"wrappers must be functions of an environment, and {odd!r} is not")
         name = env if isinstance(env, str) else name_of(env)

@@ -267,6 +267,7 @@ class Sized(rl_world.Walk):
         ("mine.py", {}, "say which function in it, as in mine.py:make_env"),
         ("CartPole-v1", {"kwargs": {"size": 3}}, r"does not take env_kwargs=\{'size': 3\}"),
         (rl_world.make_walk, {"kwargs": {"size": 3}}, r"does not take env_kwargs=\{'size': 3\}"),
+        (Sized, {"kwargs": '{"size": 3}'}, "env_kwargs must be a mapping of names to values"),
         (Sized, {}, r"cannot be made without arguments: .* 'size'\. Give them as env_kwargs \(--env-kwargs\)"),
         ("CartPole-v1", {"wrappers": ["TimeAwareObservatio"]}, "did you mean 'TimeAwareObservation'"),
         (
