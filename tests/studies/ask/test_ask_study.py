@@ -265,8 +265,9 @@ def test_what_the_budget_does_not_reach_is_not_asked_and_later_is(tmp_path: Path
     rows = [f"row {number}" for number in range(40)]
     how = {"ledger": tmp_path / "a.db", "run": "it", "max_cost": 0.00005}
     first = run(rows, "{text}", world, how=how, max_tokens=20)
-    kinds = {row["error"]["kind"] for row in first if row["error"]}
-    assert kinds == {"not-asked"} and 0 < len(world.asked) < 40
+    errors = [row["error"] for row in first if row["error"]]
+    assert {error["kind"] for error in errors} == {"not-asked"} and 0 < len(world.asked) < 40
+    assert all("may cost up to" in error["message"] for error in errors)
     again = run(rows, "{text}", world, how={**how, "max_cost": 1.0}, max_tokens=20)
     assert all(row["error"] is None for row in again) and len(world.asked) == 40
 

@@ -16,6 +16,7 @@ from fanfold.events import Event, TrialTold
 from fanfold.files import replacing
 from fanfold.ledger import EvaluationRow, RunView
 from fanfold.running import Go, Run
+from fanfold.stop import explained
 from fanfold.studies.ask.rows import Rows
 from fanfold.summary import Section, Summary
 from fanfold.tables import ENDINGS, Table, column_types, kinds_of, write_rows
@@ -53,18 +54,18 @@ class AskFields:
             yield self.answers[name]
             yield self.errors[name]
 
-    def of_row(self, outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
-        """What is added to a row, from its outcomes by model."""
+    def of_row(self, outcomes: Mapping[str, Outcome], stopped: str = "") -> dict[str, Any]:
+        """What is added to a row, from its outcomes by model; without one, that the run `stopped`, and why."""
         added: dict[str, Any] = {}
         for name in self.answers:
-            added[self.answers[name]], added[self.errors[name]] = _answer(outcomes.get(name))
+            added[self.answers[name]], added[self.errors[name]] = _answer(outcomes.get(name), stopped)
         return added
 
 
-def _answer(outcome: Outcome | None) -> tuple[Any, dict[str, str] | None]:
+def _answer(outcome: Outcome | None, stopped: str = "") -> tuple[Any, dict[str, str] | None]:
     """The answer in an outcome, and why there is none."""
     if outcome is None:
-        return None, {"kind": NOT_ASKED, "message": "the run stopped before this row's turn"}
+        return None, {"kind": NOT_ASKED, "message": f"the run stopped before this row's turn. {stopped}".rstrip()}
     if isinstance(outcome, Failed):
         return None, {"kind": outcome.kind, "message": outcome.message}
     data = outcome.data if isinstance(outcome.data, dict) else {}
@@ -76,13 +77,13 @@ def _answer(outcome: Outcome | None) -> tuple[Any, dict[str, str] | None]:
 def answered(view: RunView, rows: Iterable[Mapping[str, Any]], fields: AskFields) -> Iterator[dict[str, Any]]:
     """The rows with their answers, in order."""
     cells = view.evaluations(blobs=False)
-    cell = next(cells, None)
+    cell, stopped = next(cells, None), explained(view.info.reason)
     for number, row in enumerate(rows):
         own: dict[str, Outcome] = {}
         while cell is not None and cell.trial <= number:
             own[cell.case] = _outcome(cell)
             cell = next(cells, None)
-        yield {**row, **fields.of_row(own)}
+        yield {**row, **fields.of_row(own, stopped)}
 
 
 def _outcome(cell: EvaluationRow) -> Outcome:
