@@ -66,6 +66,9 @@ def test_a_value_under_no_name_is_not_lost(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("q;a;;\none;1;;x\n")
     with pytest.raises(ConfigError, match="line 2 has more values than the 2 columns"):
         read(tmp_path / "t.csv")
+    (tmp_path / "t.csv").write_text("Export of May,,\n,,\nid,q,a\n1,one,1\n")
+    with pytest.raises(ConfigError, match=r"line 3 has more .* only column 'Export of May': .* further down"):
+        read(tmp_path / "t.csv")
     (tmp_path / "t.csv").write_text(",q\n0,one\n,\n1,two\n")
     assert [row[""] for row in read(tmp_path / "t.csv")] == ["0", "", "1"]
 

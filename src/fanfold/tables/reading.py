@@ -225,6 +225,18 @@ def _lines(table: Table) -> Iterator[Row]:
             raise _find_not_utf8(table.path) from None
 
 
+def _uneven(where: str, values: list[str], names: list[str]) -> ConfigError:
+    """Why a line with more or fewer values than names cannot be read; above the names there may be a title."""
+    more = "more" if len(values) > len(names) else "fewer"
+    columns, title = f"{len(names)} columns", ""
+    if len(names) == 1:
+        columns = f"only column {names[0]!r:.60}"
+        title = "; if a line further down names the columns, delete those above it"
+    return ConfigError(
+        f"{where} has {more} values than the {columns}: put texts with commas or line breaks in double quotes{title}"
+    )
+
+
 def _csv(table: Table) -> Iterator[Row]:
     path = table.path
     with path.open(encoding=_marked(table.encoding), newline="") as file:
@@ -243,10 +255,7 @@ def _csv(table: Table) -> Iterator[Row]:
                 while len(values) > len(names) and not values[-1]:
                     values.pop()
                 if len(values) != len(names):
-                    raise ConfigError(
-                        f"{where} has {'more' if len(values) > len(names) else 'fewer'} values than the {len(names)} "
-                        f"columns: put texts with commas or line breaks in double quotes"
-                    )
+                    raise _uneven(where, values, names)
                 row = dict(zip(names, values)), where
                 if len(names) > 1 and not any(values):
                     blank.append(row)  # a row of its own only where others follow: spreadsheets end with such

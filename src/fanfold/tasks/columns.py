@@ -55,7 +55,9 @@ class Columns:
         input, answer, id, options = _guessed(row, named)
         known = columns_in_words(row)
         if not input:
-            data = "; if its first line is data, add one that names the columns" if looks_like_data(row) else ""
+            nameless = not all(str(name).strip() for name in row)
+            below = "; if a line further down names the columns, delete those above it" if nameless else ""
+            data = "; if its first line is data, add one that names the columns" if looks_like_data(row) else below
             raise ConfigError(
                 f"{where}: which field holds the input? Name it with --input-field (columns: {known}{data})"
             )
@@ -136,7 +138,7 @@ def _guessed(
     free = [name for name in free if name != id]
     options = options or tuple(filter(None, [_usual("options", free)])) or _optional(free, row, answer)
     rest = [name for name in free if name not in options]
-    if not input and len(rest) == (1 if answer else 2):  # nothing else can be meant
+    if not input and len(rest) == (1 if answer else 2) and str(answer or rest[1]).strip():  # nothing else can be meant
         input, answer = (rest[0],), answer or rest[1]
     elif answer is None and input and len(rest) == 1:
         answer = rest[0]

@@ -440,6 +440,7 @@ GOOD = b'{"input": "a", "answer": "b"}\n'
         ("t.json", b'{"a": 1, "b": 2, "c": 3}', r"which field .*input\? .*a, b, c"),
         ("t.jsonl.gz", b"", "names no format: .* unpack it first"),
         ("t.csv", b"1,What is 1 + 1?,2,x\n", r"is empty"),
+        ("t.csv", b"Tickets 2024,\n,\ntext,label\na,b\n", r"columns: Tickets 2024, .*; if a line further down names"),
         ("t.csv", b"1,What is it?,2,x\n3,And that?,2,x\n", r"which field .*; if its first line is data, add one that"),
         ("t.csv", b"What is 1 + 1?,2\nWhat is 1 + 3?,4\n", r"first line looks like data .*'2'.* names the columns"),
         ("t.jsonl", GOOD + b'{"input": "Gr\xf6\xdfe"}\n', r"t\.jsonl, line 2 is not in UTF-8.*WINDOWS-1252"),
