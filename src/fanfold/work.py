@@ -16,7 +16,7 @@ from fanfold.executors import Executor
 from fanfold.executors.parcels import LARGE, Parcel
 from fanfold.search_loop import Cell
 from fanfold.tracing import spanned
-from fanfold.types import Case, Failed, Objective, Outcome
+from fanfold.types import Case, Failed, Objective, Ok, Outcome
 
 #: A cell and the key under which its outcome is kept.
 Keyed: TypeAlias = "tuple[bytes, Cell[Any]]"
@@ -148,11 +148,12 @@ class Work:
         return failure_of(error)
 
     def _arguments(self, cell: Cell[Any]) -> tuple[Any, ...]:
-        candidate, case = cell.trial.candidate, self._large.get(cell.case.id)
+        candidate, case, previous = cell.trial.candidate, self._large.get(cell.case.id), cell.previous
         if not self._sent:
             candidate = apart(candidate)
             case = case or replace(cell.case, data=apart(cell.case.data))
-        return arguments(self._evaluate, candidate, case or cell.case, cell.previous, self._objective)
+            previous = replace(previous, data=apart(previous.data)) if isinstance(previous, Ok) else previous
+        return arguments(self._evaluate, candidate, case or cell.case, previous, self._objective)
 
 
 class CellTries:

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from fanfold import Case, Failed, MaxTrials, Result, Strategy, Study, Sweep
+from fanfold import Case, Failed, Halving, MaxTrials, Ok, Result, Strategy, Study, Sweep
 from fanfold.calls import Call, Reply
 from fanfold.executors.local import Async
 from fanfold.executors.parcels import Parcel
@@ -211,6 +211,23 @@ def test_what_an_evaluator_or_a_strategy_changes_is_changed_for_nobody_else(plac
     ]
     assert (run.best.score, run.best.candidate) == (14.0, {"layers": [6]})
     assert cases == [{"weight": 1}, {"weight": 3}]
+
+
+class Continues:
+    """Adds to the data of the case before."""
+
+    continues = True
+
+    def __call__(self, candidate: int, case: Case, previous: Ok | None) -> Ok:
+        steps = [] if previous is None else previous.data
+        steps.append(case.data)
+        return Ok(float(sum(steps)), steps)
+
+
+@pytest.mark.parametrize("place", ["inline", "async:2", "threads:2", "processes:2"])
+def test_an_evaluation_that_changes_the_data_of_the_case_before_changes_its_own(place: str) -> None:
+    best = Study(Sweep([0]), Continues(), [1, 3, 9], schedule=Halving()).run(place).best
+    assert [outcome.data for outcome in best.outcomes.values() if isinstance(outcome, Ok)] == [[1], [1, 3], [1, 3, 9]]
 
 
 @dataclass
