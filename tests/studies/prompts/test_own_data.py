@@ -6,6 +6,7 @@ import asyncio
 import csv
 import json
 import random
+import re
 import sqlite3
 import subprocess
 import sys
@@ -354,16 +355,23 @@ def test_replies_that_never_match_are_shown_after_the_first(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_a_model_that_reasons_where_the_answer_is_read_is_told_apart(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("reply", "cause"),
+    [
+        ("<think>\nHm.\n</think>\ngood", "writes its reasoning where the answer is read.*--reasoning-parser"),
+        ("\n\ngood", "the last is empty: a reply ends at its first line break, .* --grader contains reads all of it"),
+    ],
+)
+def test_why_a_model_is_never_right_is_told(reply: str, cause: str, tmp_path: Path) -> None:
     said: list[str] = []
     path = write_csv(tmp_path / "a.csv", ("text", "label"), reviews(60))
-    transport = SimulatedTransport(Simulator(SimulatorConfig(answer=lambda *_: "<think>\nHm.\n</think>\ngood")))
+    transport = SimulatedTransport(Simulator(SimulatorConfig(answer=lambda *_: reply)))
     study(
         PromptsConfig(task=path, model=("simulated/gpt-4o-mini",), trials=2),
         make=lambda name: replace(model(name), connect=lambda: transport),
     ).run(watch=lambda event: said.append(event.message) if isinstance(event, Notice) else None)
     (text,) = [text for text in said if "of the first 8" in text]
-    assert "writes its reasoning where the answer is read" in text and "--reasoning-parser" in text
+    assert re.search(cause, text), text
 
 
 @pytest.mark.slow

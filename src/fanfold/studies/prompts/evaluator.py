@@ -137,7 +137,7 @@ class PromptsEvaluator:
         grade = await self.task.grader(reply.text, problem)
         if grade.feedback.startswith(RAISED):
             self._first.wrong(f"a reply counts as wrong because {grade.feedback} (the reply: {reply.text[:80]!r})")
-        self._first.saw(reply, grade, problem, said["max_tokens"], simulated=asked.url.startswith(SIMULATED))
+        self._first.saw(reply, grade, problem, said, simulated=asked.url.startswith(SIMULATED))
         data: dict[str, Any] = {"said": (grade.said or reply.text)[:KEPT], "tokens": reply.input_tokens}
         if (price := self.price or asked.price) is not None:
             data["price"] = price.cost(reply.input_tokens, reply.output_tokens)
@@ -203,6 +203,18 @@ def _holds(value: Any, text: str) -> bool:
     return any(_holds(part, text) for part in value) if isinstance(value, list) else value == text
 
 
+def _why_empty(reply: Reply, stop: Sequence[str]) -> str:
+    """Why a reply may have nothing in it."""
+    if reply.finish in ("refusal", "filter"):
+        return f"the last was held back ({reply.refusal or 'its provider filtered it'})"
+    if any(text.startswith("\n") for text in stop):
+        return (
+            "the last is empty: a reply ends at its first line break, so one that begins with some is lost; --grader "
+            "contains reads all of it"
+        )
+    return "the last is empty"
+
+
 class FirstReplies:
     """Looks at the first replies, and says when none is right, or when they are cut off: then the setting is wrong."""
 
@@ -218,7 +230,9 @@ class FirstReplies:
             self._told.add(cause)
             current_broker().emit(Notice(text))
 
-    def saw(self, reply: Reply, grade: Grade, problem: Problem, limit: int, *, simulated: bool = False) -> None:
+    def saw(
+        self, reply: Reply, grade: Grade, problem: Problem, settings: Mapping[str, Any], *, simulated: bool = False
+    ) -> None:
         if self._seen >= self.MOST:
             return
         self._seen += 1
@@ -232,7 +246,9 @@ class FirstReplies:
         thinks = reply.text.lstrip().startswith("<think")
         if self._cut > self.MOST // 2 and not thinks:
             self._say(
-                f"{self._cut} of the first {self.MOST} replies were cut off at {limit} tokens (--max-tokens)", example
+                f"{self._cut} of the first {self.MOST} replies were cut off at {settings['max_tokens']} tokens "
+                "(--max-tokens)",
+                example,
             )
         elif not self._right:
             cause = "is the grader the right one (--grader)?"
@@ -241,6 +257,8 @@ class FirstReplies:
                     "the model writes its reasoning where the answer is read: turn it off (--reasoning-effort off), or "
                     "let the server keep it apart (its own option: --reasoning-parser, --reasoning-format)"
                 )
+            elif not reply.text.strip():
+                cause = _why_empty(reply, settings.get("stop", ()))
             elif simulated:
                 cause = (
                     f"simulated models know only the built-in tasks; --model {free_model()} answers any, without a key"
