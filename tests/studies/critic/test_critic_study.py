@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -18,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fanfold.config import describe, from_mapping
-from fanfold.errors import CallFailed, ConfigError
+from fanfold.errors import CallFailed, ConfigError, OnlyFailures
 from fanfold.ledger import TrialRow
 from fanfold.prompting.genome import Genome
 from fanfold.rehearsal import estimate, rehearse
@@ -337,6 +338,24 @@ def test_a_run_whose_failures_were_evaluated_again_is_summarised(tmp_path: Path)
     assert done.summary is not None and done.progress.failures == 0
     late = first.summary.figures["unanswered"]
     assert f"({late} got it later, which taught nothing)" in done.summary.sections[1].text
+
+
+class Blanks:
+    """A model that thinks until its tokens are used up."""
+
+    asked = 0
+
+    async def generate(self, *messages: Any, **parameters: Any) -> Any:
+        self.asked += 1
+        return SimpleNamespace(text=" \n", finish="length", output_tokens=128)
+
+
+def test_a_model_that_says_nothing_is_not_paid_for_every_query(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    blanks = Blanks()
+    monkeypatch.setattr(CriticEvaluator, "asked", blanks)
+    with pytest.raises(OnlyFailures, match=r"nothing but blanks \(length\): 128 tokens were too few"):
+        study(CriticConfig(**SIMULATED, total=60)).run(ledger=tmp_path / "ledger.db", run="r")
+    assert blanks.asked < 60  # of 300
 
 
 @pytest.mark.slow

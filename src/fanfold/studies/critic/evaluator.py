@@ -22,7 +22,7 @@ from fanfold.schedule import Plan, Schedule
 from fanfold.strategies.reflective import How, ShownCase, Written
 from fanfold.studies.critic.bank import former_prompt, system_prompt
 from fanfold.studies.critic.feedback import Feedback, FeedbackSource, own_source, source_of, taken
-from fanfold.types import Case, Ok, Trial
+from fanfold.types import Case, Failed, Ok, Outcome, Trial
 
 SLOT = "slot-"
 #: What the writer is told that prompts are for.
@@ -208,7 +208,7 @@ class CriticEvaluator:
             self.writing()
         getattr(self.judged, "check_ready", lambda: None)()
 
-    async def __call__(self, candidate: Step, case: Case) -> Ok:
+    async def __call__(self, candidate: Step, case: Case) -> Outcome:
         if isinstance(candidate, Generate):
             return await self._generate(candidate, case.data)
         if isinstance(candidate, Write):
@@ -216,7 +216,7 @@ class CriticEvaluator:
         said = await self._judge(candidate)
         return Ok(said.score, data={"kind": said.kind, "raw": said.raw, "score": said.score})
 
-    async def _generate(self, candidate: Generate, slot: int) -> Ok:
+    async def _generate(self, candidate: Generate, slot: int) -> Outcome:
         reply = await self.asked.generate(
             candidate.query,
             system=system_prompt(candidate.prompts[slot], self.pinned),
@@ -224,6 +224,9 @@ class CriticEvaluator:
             max_tokens=self.max_tokens,
             sample=candidate.sample,
         )
+        if not reply.text.strip():
+            remedy = f": {self.max_tokens} tokens were too few (--max-tokens)" if reply.finish == "length" else ""
+            return Failed("malformed", f"{self.model} answered with nothing but blanks ({reply.finish}){remedy}")
         return Ok(0.0, data={"text": reply.text, "finish": reply.finish, "tokens": reply.output_tokens})
 
     async def _judge(self, candidate: Show) -> Feedback:
