@@ -99,6 +99,7 @@ def test_nothing_is_overwritten(fanfold: Fanfold, folder: Path) -> None:
 
 def test_an_evaluator_to_start_from_is_written_beside(fanfold: Fanfold, data: dict[str, str]) -> None:
     assert "wrote score.py" in fanfold("init", "evolve", "--data", "poem.txt", "--model", SIMULATED).stdout
+    assert "goal" not in load_file(Path("evolve.toml"))  # a placeholder would be sent to the writer
     assert Path("score.py").is_file()
 
 

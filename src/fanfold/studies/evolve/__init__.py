@@ -34,11 +34,17 @@ plugin = StudyPlugin(
     checks=checks,
     starter=Starter(
         "Let a model rewrite a text that you can score.",
-        {"evaluator": "score.py", "goal": "Say in a sentence what a better text is.", "calls": 40},
+        {"evaluator": "score.py", "calls": 40},
         data="file",
         model="writer",
         needs_data=True,
-        offer={"cases": "cases.csv", "grader": "exact", "target": 1.0, "output": "best.txt"},
+        offer={
+            "goal": "Say in a sentence what a better text is.",
+            "cases": "cases.csv",
+            "grader": "exact",
+            "target": 1.0,
+            "output": "best.txt",
+        },
         files={"score.py": SCORE},
     ),
 )
