@@ -162,6 +162,8 @@ def test_an_unknown_kind_names_the_nearest() -> None:
 def test_a_correction_scores_by_how_little_had_to_change() -> None:
     response = "Boil the water and add the leaves."
     assert read("correction", response, response).score == 1.0
+    with pytest.raises(ConfigError, match="must be the text as it should be"):
+        read("correction", {"text": response}, response)  # was compared as Python writes it
     small = read("correction", "Boil the water and add two leaves.", response).score
     large = read("correction", "Do not drink tea.", response).score
     assert 1.0 > small > large

@@ -60,6 +60,13 @@ def _preference(raw: Any) -> float:
     return {"A": 1.0, "B": 0.0, "tie": 0.5}[raw]
 
 
+def _likeness(raw: Any, response: str) -> float:
+    """How much of a response stayed in what a person made of it."""
+    if not isinstance(raw, str):
+        raise ConfigError(f"correction feedback must be the text as it should be, not {raw!r:.60}")
+    return difflib.SequenceMatcher(None, units(response), units(raw)).ratio()
+
+
 def _reading(raw: Any, response: str) -> float:
     """Seconds spent against those the text takes to read: half the score for half of it."""
     found = units(response)
@@ -73,11 +80,11 @@ KINDS: dict[str, tuple[Callable[[Any, str], float], float]] = {
     "score": (lambda raw, response: _number(raw, 0.0, 1.0, "score"), 1.0),
     "thumbs": (lambda raw, response: float(_yes(raw, "thumbs")), 1.0),
     "rating": (lambda raw, response: (_number(raw, 1, 5, "rating") - 1) / 4, 1.0),
-    "correction": (lambda raw, response: difflib.SequenceMatcher(None, units(response), units(str(raw))).ratio(), 1.0),
+    "correction": (_likeness, 1.0),
     "preference": (lambda raw, response: _preference(raw), 1.0),
     "acceptance": (lambda raw, response: float(_yes(raw, "acceptance")), 0.5),
     "reprompt": (lambda raw, response: 1.0 - float(_yes(raw, "reprompt")), 0.3),
-    "reading": (lambda raw, response: _reading(raw, response), 0.2),
+    "reading": (_reading, 0.2),
 }
 
 
