@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from fanfold.errors import CallFailed, ConfigError, ReplayDivergence
+from fanfold.ledger import Ledger
 from fanfold.models import Model
 from fanfold.running import Run
 from fanfold.stop import MaxTrials
@@ -25,7 +26,7 @@ from fanfold.studies.critic.evaluator import Write, step_of
 from fanfold.studies.critic.feedback import Feedback, read
 from fanfold.studies.critic.simulated import planted_feedback, preference, respond
 from fanfold.studies.critic.strategy import CriticStrategy
-from fanfold.studies.critic.terminal import Human
+from fanfold.studies.critic.terminal import Human, NobodyThere
 from fanfold.testing.strategies import StrategyConformance
 from fanfold.types import Failed, Ok, Outcome, Result, Trial
 
@@ -434,7 +435,26 @@ def test_when_the_person_leaves_the_run_stops_and_goes_on_later_where_it_was(tmp
     done = study(made, feedback=person(4)).run(ledger=ledger, run="r")
     assert done.summary is not None and done.summary.figures["answered"] == 6
     assert done.progress.failures == 0
-    assert len(screens) == 3 + 4  # two answers, the one that never came, and the remaining four
+    asked = sum("How good" in screen.getvalue() for screen in screens)
+    assert asked == 3 + 4  # two answers, the one that never came, and the remaining four
+
+
+def test_nothing_is_paid_for_where_nobody_can_be_asked_and_what_is_finished_still_opens(tmp_path: Path) -> None:
+    reader = io.StringIO("3\n" * 3)
+
+    def person(stack: ExitStack) -> tuple[IO[str], IO[str]]:
+        return reader, io.StringIO()
+
+    def nobody(stack: ExitStack) -> tuple[IO[str], IO[str]]:
+        raise NobodyThere("there is no terminal")
+
+    made, ledger = config(feedback="human", ask="rating", total=3, bootstrap_queries=1), tmp_path / "ledger.db"
+    with pytest.raises(CallFailed, match="no terminal"):
+        study(made, feedback=Human("rating", nobody)).run(ledger=ledger, run="r")
+    with Ledger(ledger) as opened:
+        assert not opened.runs()
+    done = study(made, feedback=Human("rating", person)).run(ledger=ledger, run="r")
+    assert study(made, feedback=Human("rating", nobody)).run(ledger=ledger, run="r").trace == done.trace
 
 
 def ahead_of_its_group(**changes: Any) -> float:

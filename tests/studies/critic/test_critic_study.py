@@ -48,6 +48,7 @@ from fanfold.studies.critic.simulated import (
     respond,
 )
 from fanfold.studies.critic.strategy import CriticStrategy
+from fanfold.studies.critic.terminal import Human, OnPage
 from fanfold.types import Failed, Ok, Result, Trial
 
 SIMULATED: dict[str, Any] = {"model": "simulated/critic", "feedback": "simulated", "bootstrap_queries": 4}
@@ -251,6 +252,14 @@ def test_feedback_that_only_fails_stops_the_run_before_the_model_is_paid_for_not
     done = study(config, feedback=share).run(ledger=ledger, run="r", retry_failed=True)
     assert done.summary is not None and done.summary.figures["answered"] == 26
     assert done.progress.failures == 0
+
+
+@pytest.mark.parametrize("feedback", ["human", "page"])
+def test_a_rehearsal_asks_no_person(feedback: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for person in (Human, OnPage):
+        monkeypatch.setattr(person, "__call__", lambda *_: pytest.fail("a person was asked"))
+    config = CriticConfig(model="openai/m", feedback=feedback, total=6, bootstrap_queries=2)
+    assert rehearse(study(config), "async:5").calls == 6 * 5
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ from fanfold.schedule import Plan, Schedule
 from fanfold.strategies.reflective import How, ShownCase, Written
 from fanfold.studies.critic.bank import former_prompt, system_prompt
 from fanfold.studies.critic.feedback import Feedback, FeedbackSource, own_source, source_of, taken
+from fanfold.studies.critic.terminal import Human
 from fanfold.types import Case, Failed, Ok, Outcome, Trial
 
 SLOT = "slot-"
@@ -32,7 +33,8 @@ PURPOSE = "the system prompt of an assistant. People like or dislike its respons
 #: What to do about a source that only fails.
 _REMEDY = (
     "Every question costs calls of the model, and nothing is learnt without feedback. Fix the feedback, then resume: "
-    "what is answered is kept, and --retry-failed asks again for what failed"
+    "it is learnt from what comes next. Or begin again as another run, which learns from these questions, too: their "
+    "replies are in the ledger and need not be paid for again"
 )
 
 
@@ -164,8 +166,9 @@ class CriticEvaluator:
     patient: bool = field(default=False, compare=False)
 
     def rehearsed(self) -> CriticEvaluator:
-        """The same for made-up replies."""
-        return replace(self, patient=True)
+        """The same for made-up replies; nobody is asked about those."""
+        by_person = self.source is None and self.feedback in ("human", "page")
+        return replace(self, patient=True, feedback="rules" if by_person else self.feedback)
 
     @property
     def fingerprint(self) -> str | dict[str, Any]:
@@ -217,6 +220,8 @@ class CriticEvaluator:
         return Ok(said.score, data={"kind": said.kind, "raw": said.raw, "score": said.score})
 
     async def _generate(self, candidate: Generate, slot: int) -> Outcome:
+        if isinstance(self.judged, Human):
+            await self.judged.check_present()  # nothing is paid for that nobody can judge
         reply = await self.asked.generate(
             candidate.query,
             system=system_prompt(candidate.prompts[slot], self.pinned),

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 from fanfold.calls import current_broker, stop_run
 from fanfold.errors import CallFailed, ConfigError
@@ -69,6 +69,14 @@ class Human:
     #: Opens what is written to and read from; a test brings its own.
     open: Callable[[ExitStack], tuple[IO[str], IO[str]]] = field(default=lambda stack: terminal(stack), compare=False)
 
+    async def check_present(self) -> None:
+        """Stop the run where there is no terminal to ask at."""
+        try:
+            with ExitStack() as stack:
+                self.open(stack)
+        except NobodyThere as error:
+            await _stop(error)
+
     async def __call__(self, query: str, responses: tuple[str, ...]) -> Feedback:
         kind, question, reading = QUESTIONS[self.ask]
         emit = current_broker().emit
@@ -76,7 +84,7 @@ class Human:
         try:
             return read(kind, await _beside(lambda: self._converse(query, responses, question, reading)))
         except NobodyThere as error:
-            await stop_run(CallFailed("no-feedback", f"{error}: {_INSTEAD}"))
+            await _stop(error)
         finally:
             emit(PersonAsked(done=True))
 
@@ -95,6 +103,10 @@ class Human:
                 if (value := reading(line.strip())) is not None:
                     return value
                 writer.write("That could not be read. ")
+
+
+async def _stop(error: NobodyThere) -> NoReturn:
+    await stop_run(CallFailed("no-feedback", f"{error}: {_INSTEAD}"))
 
 
 @dataclass(frozen=True)
