@@ -230,6 +230,18 @@ def submitted(ledger: Path) -> bool:
         return False
 
 
+def test_a_simulated_batch_is_listed_as_such_and_nobody_is_asked_for_a_key(
+    fanfold: Fanfold, as_json: Json, folder: Path
+) -> None:
+    Path("rows.csv").write_text("q\na\nb\n", encoding="utf-8")
+    ask = ("ask", "rows.csv", "--prompt", "{q}", "--model", "simulated/m", "--executor", "batch", "-o", "out.jsonl")
+    assert "fanfold resume" in fanfold(*ask, "--detach").stdout
+    (batch,) = as_json("batches")
+    assert (batch["model"], batch["state"]) == ("simulated/m", "submitted")
+    for flags in (("--watch",), ("--cancel", batch["tag"])):
+        assert "in the process of its run" in fanfold("batches", *flags, code=2).stderr
+
+
 @pytest.mark.slow
 def test_a_batch_left_behind_is_listed_and_can_be_cancelled(
     fanfold: Fanfold, as_json: Json, served: Simulated, folder: Path, monkeypatch: pytest.MonkeyPatch

@@ -85,9 +85,15 @@ def _chosen(known: list[BatchRow], tag: str, ledger: str) -> BatchRow:
 
 
 def _protocol(batch: BatchRow) -> BatchProtocol:
+    from fanfold.flights import SIMULATED
     from fanfold.models import model
     from fanfold.models.batch.lifecycle import protocol_of
 
+    if batch.endpoint.startswith(SIMULATED):
+        raise ConfigError(
+            f"batch {batch.tag} is simulated: it was only ever in the process of its run, and costs nothing; a resume "
+            "of the run does without it"
+        )
     asked = model(batch.model)
     # A file says where the batch is, but only the user's own settings may say where their key is sent.
     if not batch.endpoint.startswith(f"{asked.url}/"):

@@ -132,7 +132,7 @@ class Leftovers:
                 parked.settle(error)
             return
         self._note(f"a batch of {len(calls)} calls was refused ({error}): trying it in two halves")
-        self.pause(calls, calls[0].model.id)
+        self.pause(calls, calls[0].call.shown_model)
         half = len(calls) // 2
         self._submit(calls[:half])
         self._submit(calls[half:])

@@ -84,7 +84,7 @@ class BatchLifecycle:
         """Take these calls, all for one endpoint, to the provider as one batch."""
         first = wave[0]
         tag = f"{secrets.token_hex(4)}-{secrets.token_hex(4)}"
-        place = (self.broker.replies.run, first.model.id, first.call.endpoint)
+        place = (self.broker.replies.run, first.call.shown_model, first.call.endpoint)
         batch = Batch(tag, *place, "new", None, len(wave), self._journal.now())
         batch.waiting = {f"{tag}-{number}": parked for number, parked in enumerate(wave)}
         batch.ids = set(batch.waiting)

@@ -217,7 +217,7 @@ class Waves:
         size, most = len(call.body.encode()) + LINE, 0.95 * protocol.max_bytes
         group = (model.id, call.endpoint, model.key)
         wave = self._waves.get(group)
-        limit = lifecycle.room.limit(model.id)
+        limit = lifecycle.room.limit(call.shown_model)
         full = limit is not None and wave is not None and wave.tokens + call.input_tokens > limit
         if wave is not None and (full or wave.bytes + size > most):
             self._depart(group)
