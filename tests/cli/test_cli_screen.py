@@ -34,7 +34,8 @@ RUNS: dict[str, tuple[str, ...]] = {
     "shaky": ("my study.py",),
     "prompts": ("prompts", "--model", "simulated/gpt-6-luna", "--max-evaluations", "150"),
     "secrets": (
-        *("secrets", "--models", "simulated/talker", "--models", "simulated/keeper", "--pairings", "all"),
+        *("secrets", "--models", "simulated/talker-of-many-words-2026", "--models", "simulated/keeper-of-few-words-2026"),
+        *("--pairings", "all"),
         *("--num-interactions", "2", "--messages-per-interaction", "2", "--results", "none"),
     ),
 }
@@ -80,6 +81,13 @@ def test_the_end_of_a_run_fits_on_a_screen(name: str, endings: dict[str, str]) -
     assert any("best" in line or "accuracy" in line or "revealed" in line for line in lines[1:3])
     assert name == "secrets" or any("┤" in line for line in lines)  # the chart
     assert any(line.startswith("  fanfold show") for line in lines)
+
+
+@pytest.mark.slow
+def test_long_names_leave_room_for_the_figures(endings: dict[str, str]) -> None:
+    head, row = endings["secrets"].partition("Paired comparison\n")[2].splitlines()[:2]
+    assert head.split()[:4] == ["first", "second", "of", "difference"]
+    assert re.search(r"^simulated/\S*… +simulated/\S*… +points +[-+]?\d\S* \[\S+, \S+\]", row)
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -20,6 +20,8 @@ from fanfold.texts import count, duration, number, pretty, shortened
 
 #: Rows of a screen, and how many of them a part may take.
 SCREEN, WINNER, TABLE, NOTES, CHART, LEAST = 24, 6, 5, 3, 4, 3
+#: Characters that a text in a table keeps.
+READABLE = 16
 
 
 def say_ending(run: Run[Any], candidate: Any, ledger: str, report: str | None) -> bool:
@@ -106,11 +108,11 @@ def _block(section: Section, most: int) -> list[str]:
 
 
 def _table(section: Section, most: int) -> list[str]:
-    """The first rows, and the first columns that a screen has room for."""
+    """The first rows, and the first columns that a screen has room for where texts are cut, figures are not."""
     for columns in range(len(section.columns), 0, -1):
         part = replace(section, columns=section.columns[:columns], rows=tuple(r[:columns] for r in section.rows))
-        lines = rows_table(part, most, 10_000 if columns > 1 else screen_width()).splitlines()
-        if max(map(len, lines)) <= screen_width():
+        lines = rows_table(part, most, screen_width(), READABLE).splitlines()
+        if len(lines) == 1 + len(part.rows[:most]):  # else each row is a block of lines
             break
     return lines
 

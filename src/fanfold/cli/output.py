@@ -208,11 +208,12 @@ def table(
     width: int = 0,
     least: Sequence[str] = (),
     whole: Sequence[str] = (),
+    narrowest: int = NARROWEST,
 ) -> str:
     """Columns of text; those named in `right` are aligned to the right.
 
     Where a terminal has less room, columns named in `least` are left out, the first of them first, and then texts are
-    cut, except in columns named in `whole`. If that is not enough, each row is a block of lines.
+    cut to `narrowest`; of columns named in `whole`, only the name. If that is not enough, each row is a block of lines.
     """
     width = width or shutil.get_terminal_size((WIDEST, 24)).columns
     rows = [[printable(cell, lines=False) for cell in row] for row in rows]
@@ -220,9 +221,10 @@ def table(
     if least and sum(widths) + 2 * len(widths) - 2 > width:
         kept = [i for i, name in enumerate(head) if name != least[0]]
         rest = [[row[i] for i in kept] for row in rows]
-        return table([head[i] for i in kept], rest, right, width, least[1:], whole)
-    texts = [i for i, name in enumerate(head) if name not in right and name not in whole]
-    while sum(widths) + 2 * len(widths) - 2 > width and (wide := [i for i in texts if widths[i] > NARROWEST]):
+        return table([head[i] for i in kept], rest, right, width, least[1:], whole, narrowest)
+    texts = [(i, [row[i] for row in rows if name in whole]) for i, name in enumerate(head) if name not in right]
+    floors = {i: max([narrowest, *map(len, cells)]) for i, cells in texts}
+    while sum(widths) + 2 * len(widths) - 2 > width and (wide := [i for i in floors if widths[i] > floors[i]]):
         widths[max(wide, key=widths.__getitem__)] -= 1
     if sum(widths) + 2 * len(widths) - 2 > width:
         return _stacked(head, rows, width)
@@ -236,11 +238,12 @@ def table(
 
 def _stacked(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> str:
     """A table too wide for the terminal: a line for each cell, under the first one of its row."""
-    most = max(map(len, head[1:]), default=0)
+    most = min(max(map(len, head[1:]), default=0), width // 3)
+    names = [shortened(name, most).ljust(most) for name in head[1:]]
     blocks = [
-        [shortened(row[0], width), *(f"  {name.ljust(most)}  {shortened(text, width)}"[:width] for name, text in cells)]
+        [shortened(row[0], width), *(f"  {name}  {shortened(text, width)}"[:width] for name, text in cells)]
         for row in rows
-        if (cells := [(name, text) for name, text in zip(head[1:], row[1:]) if text]) or row
+        if (cells := [(name, text) for name, text in zip(names, row[1:]) if text]) or row
     ]
     return "\n".join(line for block in blocks for line in block)
 

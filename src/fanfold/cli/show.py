@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import textwrap
 import time
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fanfold.cli.output import (
+    NARROWEST,
     complete_run,
     duration,
     echo,
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
     from fanfold.ledger import RunInfo, RunView, TrialRow
     from fanfold.summary import Section, Summary
 
+
+#: The beginning of a cell that is a number, perhaps with its interval, or not known.
+_FIGURE = re.compile(r"[-+]?\d[\d.,e+-]*( \S+){0,2}$|-$")
 
 #: How many runs are listed unless a number is given; the others are a page further.
 PAGE = 50
@@ -314,17 +319,15 @@ def _say_rows(section: Section) -> None:
         say(rows_table(section))
 
 
-def rows_table(section: Section, most: int | None = None, width: int = 0) -> str:
-    """The table of a section, or its first rows, in at most so many columns."""
+def rows_table(section: Section, most: int | None = None, width: int = 0, narrowest: int = NARROWEST) -> str:
+    """The table of a section, or its first rows, in at most so many columns; figures are never cut."""
     from fanfold.summary import cell_text
 
     rows = [[cell_text(cell) for cell in row] for row in section.rows[:most]]
-    numeric = [
-        column
-        for at, column in enumerate(section.columns)
-        if all(row[at] is None or isinstance(row[at], int | float) for row in section.rows)
-    ]
-    return table(list(section.columns), rows, numeric, width)
+    columns = {column: [row[at] for row in section.rows] for at, column in enumerate(section.columns)}
+    numeric = [name for name, cells in columns.items() if all(c is None or isinstance(c, int | float) for c in cells)]
+    figures = [name for name, cells in columns.items() if all(_FIGURE.match(cell_text(cell)) for cell in cells)]
+    return table(list(section.columns), rows, numeric, width, whole=figures, narrowest=narrowest)
 
 
 def _as_json(view: RunView, trials: int) -> dict[str, Any]:
