@@ -11,12 +11,14 @@ import re
 import reprlib
 from collections.abc import Callable
 from pathlib import PurePath
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from fanfold.errors import ConfigError
-from fanfold.types import Blob
+from fanfold.types import Blob, Result, Trial
+
+T = TypeVar("T")
 
 BLOB_KEY = "$blob"
 #: A JSON text without this refers to no blob.
@@ -55,9 +57,9 @@ def apart(value: Any) -> Any:
     if kind in _UNCHANGING:
         return value
     if kind is dict:
-        return {key: apart(item) for key, item in value.items()}
+        return {key: item if type(item) in _UNCHANGING else apart(item) for key, item in value.items()}
     if kind is list or kind is tuple:
-        return kind([apart(item) for item in value])
+        return kind([item if type(item) in _UNCHANGING else apart(item) for item in value])
     for settings in ("__dataclass_params__", "__struct_config__"):
         if getattr(getattr(kind, settings, None), "frozen", False):
             return value
@@ -65,6 +67,22 @@ def apart(value: Any) -> Any:
         return copy.deepcopy(value)
     except Exception:  # a tensor that is part of a graph, for one
         return value
+
+
+def own_data(holder: T) -> T:
+    """A case or an outcome for somebody who may change its data."""
+    data = getattr(holder, "data", None)
+    mine = apart(data)
+    return holder if mine is data else dataclasses.replace(holder, data=mine)  # type: ignore[type-var]
+
+
+def own_result(result: Result[Any]) -> Result[Any]:
+    """A result for a strategy, which may change its candidate, its outcomes and their data."""
+    trial, candidate = result.trial, apart(result.trial.candidate)
+    if candidate is not trial.candidate:
+        trial = Trial(trial.number, candidate, trial.origin)
+    outcomes = {case: own_data(outcome) for case, outcome in result.outcomes.items()}
+    return Result(trial, result.score, outcomes, result.dropped)
 
 
 _UNCHANGING = frozenset({str, int, float, bool, type(None), bytes, Blob})

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fanfold.encoding import brief
+from fanfold.errors import ConfigError
 from fanfold.events import EvaluationFinished, Event, Progress, RunStopped, Ticked, TrialTold, Watcher
 from fanfold.types import C, Objective, Result
 
@@ -45,4 +47,12 @@ class Negated:
     aggregate: Callable[[Sequence[float]], Any]
 
     def __call__(self, scores: Sequence[float]) -> float:
-        return -float(self.aggregate([-score for score in scores]))
+        return -one_number(self.aggregate([-score for score in scores]))
+
+
+def one_number(value: Any) -> float:
+    """What an aggregate gave, as the score of a trial."""
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"aggregate must give one number, not {brief(value)}") from error

@@ -12,9 +12,10 @@ from itertools import islice
 from typing import Any, Generic, Protocol
 
 from fanfold.checkpoints import Record, Saver, captured
-from fanfold.encoding import apart, brief, decode, encode, words
+from fanfold.encoding import apart, brief, decode, encode, own_result, words
 from fanfold.errors import ConfigError, FanfoldError, ReplayDivergence
 from fanfold.events import Notice, Progress, TrialTold, Watcher
+from fanfold.natural import one_number
 from fanfold.schedule import Plan, Schedule
 from fanfold.snapshots import Checkpoint, Unsaved
 from fanfold.stop import Rule
@@ -69,16 +70,11 @@ class Rules:
 
     def score(self, outcomes: Iterable[Outcome]) -> float | None:
         """The score of a complete row, of its outcomes in the order of the cases; None where one failed."""
-        scores = []
-        for outcome in outcomes:
-            score = self.failed_score if isinstance(outcome, Failed) else outcome.score
-            if score is None:
-                return None
-            scores.append(score)
-        if not scores:
+        scores: list[Any] = [self.failed_score if isinstance(each, Failed) else each.score for each in outcomes]
+        if not scores or None in scores:
             return None
         try:
-            score = float(self.aggregate(scores))
+            score = one_number(self.aggregate(scores))
         except OverflowError:  # the mean of scores near 1e308 is such
             return None
         except Exception as error:
@@ -349,7 +345,7 @@ class SearchLoop(Generic[C]):
             current = self._current(row, result)
             self.tally.tell(result, row.text, current)
             try:
-                self.strategy.tell(replace(result, trial=replace(row.trial, candidate=apart(row.trial.candidate))))
+                self.strategy.tell(own_result(result))
             except Exception as error:
                 self._blame(error, f"tell() for trial {number}")
                 raise

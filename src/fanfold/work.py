@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from fanfold.attempt import Abandoned, Backoff, attempt
 from fanfold.blobs import Ticket
 from fanfold.context import here
-from fanfold.encoding import MARK, apart, digest, encode
+from fanfold.encoding import MARK, apart, digest, encode, own_data
 from fanfold.errors import ConfigError, ExecutorBroken, PlaceLost, WorkerDied
 from fanfold.evaluation import PLAIN, arguments, block_size, failure_of, for_blocks, for_one
 from fanfold.executors import Executor
 from fanfold.executors.parcels import LARGE, Parcel
 from fanfold.search_loop import Cell
 from fanfold.tracing import spanned
-from fanfold.types import Case, Failed, Objective, Ok, Outcome
+from fanfold.types import Case, Failed, Objective, Outcome
 
 #: A cell and the key under which its outcome is kept.
 Keyed: TypeAlias = "tuple[bytes, Cell[Any]]"
@@ -151,8 +151,8 @@ class Work:
         candidate, case, previous = cell.trial.candidate, self._large.get(cell.case.id), cell.previous
         if not self._sent:
             candidate = apart(candidate)
-            case = case or replace(cell.case, data=apart(cell.case.data))
-            previous = replace(previous, data=apart(previous.data)) if isinstance(previous, Ok) else previous
+            case = case or own_data(cell.case)
+            previous = own_data(previous)
         return arguments(self._evaluate, candidate, case or cell.case, previous, self._objective)
 
 

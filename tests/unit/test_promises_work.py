@@ -177,14 +177,14 @@ def test_a_score_that_a_kill_kept_from_being_amended_is_amended_by_the_next_resu
 class Layers:
     """Takes candidates and cases apart, as evaluators do that pass the rest of a dict on as arguments."""
 
-    def __call__(self, candidate: dict[str, Any], case: Case) -> float:
+    def __call__(self, candidate: dict[str, Any], case: Case) -> Ok:
         layers, weight = candidate.pop("layers"), case.data.pop("weight")
         layers.append(1)
-        return float(weight * sum(layers))
+        return Ok(float(weight * sum(layers)), {"seen": layers})
 
 
 class Wanders(Strategy[Any]):
-    """Changes the candidates that it gave, and those that it is told."""
+    """Changes the candidates that it gave, and the results that it is told."""
 
     window = 3
 
@@ -200,6 +200,9 @@ class Wanders(Strategy[Any]):
 
     def tell(self, result: Result[Any]) -> None:
         result.candidate["layers"].clear()
+        for outcome in result.outcomes.values():
+            outcome.data["seen"].clear()  # type: ignore[union-attr]
+        result.outcomes.clear()  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("place", ["inline", "async:2", "threads:2", "processes:2"])
@@ -210,6 +213,7 @@ def test_what_an_evaluator_or_a_strategy_changes_is_changed_for_nobody_else(plac
         (2.0 * (n + 1), {"layers": [n]}) for n in range(1, 7)
     ]
     assert (run.best.score, run.best.candidate) == (14.0, {"layers": [6]})
+    assert [outcome.data for outcome in run.best.outcomes.values() if isinstance(outcome, Ok)] == [{"seen": [6, 1]}] * 2
     assert cases == [{"weight": 1}, {"weight": 3}]
 
 
