@@ -21,6 +21,7 @@ from fanfold.errors import ConfigError, MissingExtra, nearest
 T = TypeVar("T")
 
 _PLAIN = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", types.NoneType: "none"}
+_TEXTS = {str, Path, types.NoneType}
 #: A part of a list: what is in double quotes, or all up to the next comma.
 _PART = re.compile(r'\s*(?:"([^"]*)"\s*|([^,]*))(?:,|\Z)')
 
@@ -83,6 +84,9 @@ class Settings:
                 value = from_mapping(kind, value, type(self).__name__, f"{field.name}.")
             if value is not given:
                 object.__setattr__(self, field.name, value)
+            text = isinstance(value, str | Path)
+            if text if kind is bool else {*options} <= _TEXTS and not (text or value is None):
+                raise ConfigError(f"{field.name} must be {type_name(kind)}, not {value!r}")
             check_range(field.metadata, value, field.name)
             if get_origin(kind) is Literal:
                 _check_choice(kind, value, field.name)

@@ -27,7 +27,7 @@ def check_strategy(strategy: Any) -> None:
         remedy = "give Sweep(candidates)"
     else:
         remedy = f"let {type(strategy).__name__} extend fanfold.Strategy"
-    raise ConfigError(f"strategy must have ask() and tell() of a Strategy, and {strategy!r:.80} has not: {remedy}")
+    raise ConfigError(f"strategy must be a fanfold.Strategy, and {strategy!r:.80} is not one: {remedy}")
 
 
 def check_evaluator(evaluate: Any, shared: Mapping[str, Any]) -> None:

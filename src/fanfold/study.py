@@ -93,6 +93,14 @@ class Study(Generic[C]):
     def __post_init__(self) -> None:
         check_strategy(self.strategy)
         check_evaluator(self.evaluate, self.shared)
+        if not isinstance(self.name, str):
+            raise ConfigError(f"name must be a text, not {self.name!r}")
+        for name in ("in_order", "minimize"):
+            if isinstance(getattr(self, name), str):
+                raise ConfigError(f"{name} must be True or False, not {getattr(self, name)!r}")
+        for name in ("conclude", "shown"):
+            if not (getattr(self, name) is None or callable(getattr(self, name))):
+                raise ConfigError(f"{name} must be a function or None, not {getattr(self, name)!r}")
         if self.objective is not None and not (isinstance(self.objective, str) and self.objective):
             raise ConfigError(f"objective must be the name of a score that evaluate returns, not {self.objective!r}")
         check_whole(self.retries, "retries", 0)

@@ -572,8 +572,8 @@ def test_an_evaluator_may_be_anything_that_takes_a_candidate_and_a_case(evaluate
         (lambda: sweep(bowl, cases=[Case("a"), Case("a")]), "two cases have the id 'a'"),
         (lambda: sweep(bowl, cases="abc"), "not one str"),
         (lambda: sweep("not a function"), "must be a function"),
-        (lambda: Study(object(), bowl), "must have ask"),  # type: ignore[arg-type]
-        (lambda: Study(Duck(), bowl), r"has not: let Duck extend fanfold.Strategy"),  # type: ignore[arg-type]
+        (lambda: Study(object(), bowl), "must be a fanfold.Strategy"),  # type: ignore[arg-type]
+        (lambda: Study(Duck(), bowl), r"is not one: let Duck extend fanfold.Strategy"),  # type: ignore[arg-type]
         (lambda: Study(AsksNothing, bowl), r"give an instance, AsksNothing\("),  # type: ignore[arg-type]
         (lambda: Study(Space(x=Float(0, 1)), bowl), r"give Random\(space\)"),  # type: ignore[arg-type]
         (lambda: Study([1, 2], bowl), r"give Sweep\(candidates\)"),  # type: ignore[arg-type]
@@ -589,6 +589,16 @@ def test_an_evaluator_may_be_anything_that_takes_a_candidate_and_a_case(evaluate
         (lambda: sweep(bowl, stop=5), r"stop must be a rule such as MaxTrials\(100\)"),
         (lambda: sweep(bowl, schedule="racing"), r"schedule must be a Schedule such as Racing\(\)"),
         (lambda: sweep(bowl, aggregate=5), "aggregate must be a function"),
+        (lambda: genetic(aggregate=lambda scores: None).run(), "aggregate must give one number, not None"),
+        (lambda: genetic(minimize=True, aggregate=lambda scores: "low").run(), "one number, not 'low'"),
+        (lambda: sweep(bowl, conclude=5), "conclude must be a function or None"),
+        (lambda: sweep(bowl, shown="best"), "shown must be a function"),
+        (lambda: sweep(bowl, minimize="no"), "minimize must be True or False, not 'no'"),
+        (lambda: sweep(bowl, in_order="no"), "in_order must be True or False, not 'no'"),
+        (lambda: sweep(bowl, name=5), "name must be a text, not 5"),
+        (lambda: genetic().run(run=5), "run must be a text or none, not 5"),  # type: ignore[arg-type]
+        (lambda: genetic().run(ledger=5), "ledger must be a text or none, not 5"),  # type: ignore[arg-type]
+        (lambda: genetic().run(accept_changes="no"), "accept_changes must be true or false, not 'no'"),  # type: ignore[arg-type]
         (lambda: sweep(bowl, timeout="5m"), "timeout must be a positive number of seconds"),
         (lambda: sweep(bowl, failed_score="0"), "failed_score must be a finite number"),
         (lambda: sweep(bowl, window=0), "window must be"),
