@@ -523,3 +523,39 @@ def test_what_is_true_or_false_is_the_same_as_a_word_and_as_a_value(words: tuple
     learnt = values.encode([{"lift": True}, {"lift": False}, {"lift": None}])
     assert values.encode([{"lift": word} for word in (*words, "")]).tolist() == learnt.tolist()
     assert TableEncoder.load(values.as_dict()) == values
+
+
+def _categorical(kind: str, levels: Sequence[Any]) -> Any:
+    values = [levels[row % len(levels)] for row in range(90)]
+    if kind == "pandas":
+        return pd.DataFrame({"n": RNG.normal(size=90), "k": pd.Categorical(values)})
+    pl = pytest.importorskip("polars")
+    dtype = pl.Categorical if kind == "polars" else pl.Enum(levels)
+    return pl.DataFrame({"n": RNG.normal(size=90), "k": pl.Series(values, dtype=dtype)})
+
+
+@pytest.mark.parametrize(
+    "kind, levels", [("pandas", (7, 8, 9)), ("pandas", ("7", "8")), ("polars", ("7", "8")), ("enum", ("7", "8"))]
+)
+def test_numbers_that_a_frame_holds_as_categories_are_categories(kind: str, levels: Sequence[Any]) -> None:
+    frame = _categorical(kind, levels)
+    encoder = from_arrays(frame, np.arange(90) % 2).table
+    assert encoder is not None and encoder.columns[0].kind == "number"
+    assert (encoder.columns[1].kind, encoder.columns[1].levels) == ("category", tuple(map(str, levels)))
+    rows = frame.to_dict("records") if kind == "pandas" else frame.to_dicts()
+    assert encoder.encode(frame).tolist() == encoder.encode(rows).tolist()
+    assert encoder.encode([{"n": 0.0, "k": 8}])[0].tolist() == encoder.encode([{"n": 0.0, "k": "8"}])[0].tolist()
+
+
+@pytest.mark.parametrize("values", [[1, 2, 3], [True, False, True]], ids=["ordered", "true or false"])
+def test_categories_in_an_order_of_numbers_and_truths_are_numbers(values: Sequence[Any]) -> None:
+    frame = pd.DataFrame({"k": pd.Categorical(values * 30, ordered=True)})
+    encoder = from_arrays(frame, np.arange(90) % 2).table
+    assert encoder is not None and encoder.columns[0].kind == "number"
+
+
+def test_periods_are_refused_with_how_to_make_dates_of_them() -> None:
+    frame = pd.DataFrame({"month": pd.period_range("2015-01", periods=90, freq="M")})
+    with pytest.raises(ConfigError, match=r"'month' holds periods such as '2015-01'.*dt\.to_timestamp"):
+        from_arrays(frame, np.arange(90) % 2)
+    assert from_arrays(frame.assign(month=frame.month.dt.to_timestamp()), np.arange(90) % 2).table

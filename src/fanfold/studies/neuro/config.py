@@ -168,12 +168,12 @@ class NeuroConfig(Settings):
         for each in dataclasses.fields(self):
             if isinstance(value := getattr(self, each.name), list):  # the same config, however it was written
                 object.__setattr__(self, each.name, tuple(value))
-        super().__post_init__()
         if not isinstance(self.dataset, str):
             raise ConfigError(
                 f"dataset must be a name or a file, not a {type(self.dataset).__name__}: give frames and arrays as "
                 "study(config, from_arrays(x, y))"
             )
+        super().__post_init__()
         for name, value in PRESETS[self.preset].items():
             if getattr(self, name) == getattr(NeuroConfig, name):
                 object.__setattr__(self, name, value)

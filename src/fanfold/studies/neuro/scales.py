@@ -26,6 +26,19 @@ KNOTS = 64
 APART = 28
 
 
+def declared(rows: Any) -> frozenset[str]:
+    """The columns that a frame of pandas or polars holds as categories.  Those in an order say more than a name."""
+    if not hasattr(rows, "columns") or not hasattr(rows, "dtypes"):
+        return frozenset()
+    kinds = [str(kind).partition("(")[0].casefold() for kind in rows.dtypes]
+    ordered = [bool(getattr(kind, "ordered", False)) for kind in rows.dtypes]
+    return frozenset(
+        str(name)
+        for name, kind, order in zip(rows.columns, kinds, ordered)
+        if kind in ("category", "categorical", "enum") and not order
+    )
+
+
 def categories(name: str, values: Sequence[Any], train: Array, rich: bool) -> tuple[Column, str]:
     """The levels of a column of texts, and what to know if they are many."""
     learnt = [values[row] for row in train]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
@@ -14,35 +13,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fanfold.errors import ConfigError
-from fanfold.studies.neuro.answers import (
-    FEWEST,
-    Answers,
-    answers_of,
-    decimal_of,
-    divided,
-    measured,
-    points_said,
-    sample,
-)
-from fanfold.studies.neuro.columns import Column, TableEncoder, by_column, collected, date_order, level, missing
+from fanfold.studies.neuro.answers import Answers, answers_of, divided, sample
+from fanfold.studies.neuro.columns import Column, TableEncoder, by_column, collected, missing
 from fanfold.studies.neuro.data import Data, Part, assembled
 from fanfold.studies.neuro.genome import Shape
 from fanfold.studies.neuro.images import Images, array, counted, unmasked
-from fanfold.studies.neuro.scales import LEVELS, categories, standardised
+from fanfold.studies.neuro.inference import column_of, ignore, useless
+from fanfold.studies.neuro.scales import declared
 from fanfold.studies.neuro.splits import size_of, split, strata
 from fanfold.tables import columns_in_words, open_table, spreadsheet_encoding
 from fanfold.tables.encodings import WESTERN
 
 Array = NDArray[Any]
-#: The share of a column that must be numbers, or dates, for the rest to count as missing.
-MOSTLY = 0.9
 #: Rows below which a fifth is set aside for each purpose, and a tenth above.
 FEW = 2000
-_OTHER_DATES = re.compile(r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}\b.*")
 _NUMBER = re.compile(r"[-+]?\d+(\.\d*)?(e[-+]?\d+)?", re.IGNORECASE)
-_NUMBERING = re.compile(r"(.*[ _-])?(id|index|idx|nr|row|rowid|key|uuid)|unnamed: \d+|", re.IGNORECASE)
-#: Where PassengerId and customerID become two words.
-_JOINED = re.compile(r"([a-z])(I[Dd])$")
 
 
 @dataclass(frozen=True, repr=False)
@@ -68,12 +53,16 @@ class TableOptions:
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """A table by its columns.  `comma`: its columns are not separated by commas, which may be decimal points."""
+    """A table by its columns.  `comma`: its columns are not separated by commas, which may be decimal points.
+
+    The columns `declared` are categories, whatever they hold.
+    """
 
     name: str
     columns: Mapping[str, Any]
     comma: bool = False
     inferred: str = ""
+    declared: frozenset[str] = frozenset()
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), ()))
@@ -196,19 +185,20 @@ def from_rows(
     index = [index[0], *(next(spans) if isinstance(v, tuple) else i for v, i in zip((validation, test), index[1:]))]
     if weights is not None:  # of the rows in `x`; separate parts are not learnt from
         weights = np.append(counted(weights, n, name), np.ones(len(wanted) - n, np.float32))
-    return _data(Frame(name, columns), answers, index, weights=weights)
+    categories = frozenset[str]().union(*(frame.declared for frame in frames))
+    return _data(Frame(name, columns, declared=categories), answers, index, weights=weights)
 
 
 def _frame(rows: Any, name: str) -> Frame:
+    rows = collected(rows)
     columns = _columns(rows, name)
     if len({len(values) for values in columns.values()}) > 1:
         raise ConfigError(f"{name}: columns of different lengths: give every row a value in each, or None")
-    return Frame(name, columns)
+    return Frame(name, columns, declared=declared(rows))
 
 
 def _columns(rows: Any, name: str) -> Mapping[str, Any]:
     """The columns of rows in any of the usual forms."""
-    rows = collected(rows)
     if isinstance(rows, Mapping):
         return {str(column): unmasked(values) for column, values in rows.items()}
     if isinstance(rows, list) and rows and isinstance(rows[0], Mapping):
@@ -279,10 +269,10 @@ def fitted(frame: Frame, train: Array, strict: bool = False, rich: bool = True) 
     refused: dict[str, ConfigError] = {}
     for name, values in frame.columns.items():
         try:
-            if strict and (useless := _useless(frame.name, name, values, rich)):
-                dropped[useless].append(name or "the first")
+            if strict and (reason := useless(frame.name, name, values, rich)):
+                dropped[reason].append(name or "the first")
                 continue
-            column, note = _column(name, values, train, frame.comma, frame.name, rich)
+            column, note = column_of(frame, name, train, rich)
         except ConfigError as error:
             refused[name] = error
             continue
@@ -305,91 +295,5 @@ def _refusal(refused: Mapping[str, ConfigError]) -> ConfigError:
         return refused[first]
     return ConfigError(
         f"{refused[first]}. Nor can {columns_in_words(map(repr, others))} be used: "
-        f"{_ignore(*refused)} leaves out all of them"
+        f"{ignore(*refused)} leaves out all of them"
     )
-
-
-def _ignore(*names: str) -> str:
-    """The option that leaves these columns out, as a shell takes it."""
-    return f"--ignore {shlex.quote(','.join(_quoted(name) for name in names))}"
-
-
-def _quoted(name: str) -> str:
-    return f'"{name}"' if "," in name else name
-
-
-def _useless(where: str, name: str, values: Any, rich: bool) -> str:
-    """Why a column of a file is left out; a key of what `fitted` lists, or empty."""
-    numeric = isinstance(values, np.ndarray) and values.dtype.kind in "buif"
-    present = values[np.isfinite(values)] if numeric else [value for value in values if not missing(value)]
-    distinct = len(np.unique(present)) if numeric else len({level(value) for value in present})
-    if distinct <= 1 and len(present) in (0, len(values)):
-        return "always the same" if len(present) else "empty"
-    return "numbers of the rows without a name" if _numbering(where, name, present, distinct, rich) else ""
-
-
-def _numbering(where: str, name: str, present: Sequence[Any], distinct: int, rich: bool) -> bool:
-    """Whether a column without a name numbers the rows; one with a name, which would be learnt by heart, is refused."""
-    if not isinstance(present, np.ndarray) and any(isinstance(v, list | dict | tuple | set) for v in present):
-        raise ConfigError(
-            f"{where}: the column {name!r} holds lists or objects: make columns of them, or leave it out "
-            f"({_ignore(name)})"
-        )
-    plain = _JOINED.sub(r"\1 \2", name.strip()) if rich else name.strip()
-    if distinct < len(present) or distinct < FEWEST or not (named := _NUMBERING.fullmatch(plain)):
-        return False
-    numbers = Column(name, "number").numbers(present)
-    if np.isfinite(numbers).all() and (np.mod(numbers, 1) != 0).any():
-        return False
-    if named[2]:
-        raise ConfigError(
-            f"{where}: the column {name!r} numbers the rows, which says nothing: {_ignore(name)}, or rename it if it "
-            "does say something"
-        )
-    return True
-
-
-def _column(name: str, values: Sequence[Any], train: Array, comma: bool, where: str, rich: bool) -> tuple[Column, str]:
-    """What a column is, by all of its values; and its levels and statistics, by those that are learnt from."""
-    if isinstance(values, np.ndarray) and values.dtype.kind in "buif":
-        return standardised(Column(name, "number", truths=values.dtype.kind == "b"), values, train, rich), ""
-    present = [value for value in values if not missing(value)]
-    order = date_order(present)
-    truths = bool(present) and all(isinstance(value, bool | np.bool_) for value in present)
-    kinds = [Column(name, "number", decimal=decimal_of(present, comma), truths=truths), Column(name, "date")]
-    for column in [*kinds, *([Column(name, "date", order=order)] if order else [])]:
-        read = np.isfinite(column.numbers(present))
-        if not present or read.mean() >= MOSTLY:
-            odd = [value for value, fine in zip(present, read) if not fine]
-            count = f"{len(odd)} text{'s' if len(odd) > 1 else ''} such as {sample(odd)}"
-            note = f"in {name!r}, {count} {'count' if len(odd) > 1 else 'counts'} as missing" if odd else ""
-            notes = points_said(name, present, column.decimal)
-            if column.order != "ymd":
-                first = "the day" if order == "dmy" else "the month"
-                notes.append(f"{name!r} has dates such as {sample(present)}, {first} first")
-            return standardised(column, values, train, rich), "; ".join(filter(None, (*notes, note)))
-    texts = [level(value) for value in present]
-    if sum(bool(_OTHER_DATES.fullmatch(text)) for text in texts) >= MOSTLY * len(texts):
-        raise ConfigError(
-            f"{where}: the column {name!r} holds dates such as {sample(texts)}, which do not tell day from month or "
-            f"have years of two digits: write them as 2026-01-31, or leave it out ({_ignore(name)})"
-        )
-    distinct = len(set(texts))
-    if distinct > LEVELS and 2 * distinct > len(texts):
-        read = np.isfinite(Column(name, "number", decimal=decimal_of(present, comma)).numbers(present))
-        odd = [value for value, fine in zip(present, read) if not fine]
-        if read.mean() >= 0.5:
-            raise ConfigError(
-                f"{where}: the column {name!r} holds numbers, but also {len(odd):,} texts such as {sample(odd)}: make "
-                f"numbers of them or leave them empty, or leave it out ({_ignore(name)})"
-            )
-        if measured(texts):
-            raise ConfigError(
-                f"{where}: the column {name!r} holds numbers with a unit, such as {sample(texts)}: write plain "
-                f"numbers, or leave it out ({_ignore(name)})"
-            )
-        raise ConfigError(
-            f"{where}: the column {name!r} has {distinct:,} different texts in {len(texts):,} rows, such as "
-            f"{sample(texts)}: that is learnt by heart; make categories of it, or leave it out ({_ignore(name)})"
-        )
-    return categories(name, values, train, rich)
