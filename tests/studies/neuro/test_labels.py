@@ -178,3 +178,13 @@ def test_too_few_names_of_classes_are_said() -> None:
 def test_rows_without_labels_are_refused(x: Any) -> None:
     with pytest.raises(ConfigError, match="labels are missing: give one for each row, or a Dataset to from_loaders"):
         learnt(x, None)
+
+
+@pytest.mark.parametrize("wanted", [(5, 9), (100_000, 200_000), (2.0, 4.0)])
+def test_rows_whose_classes_are_mostly_empty_are_refused_as_images_are(wanted: tuple[float, float]) -> None:
+    y = np.array(wanted)[np.arange(60) % 2]
+    for x in (RNG.normal(size=(60, 3)), RNG.normal(size=(60, 4, 4))):
+        with pytest.raises(ConfigError, match=r"number (the|them)\b.* from 0"):
+            from_arrays(x, y)
+    assert from_arrays(RNG.normal(size=(60, 3)), y.astype(str)).shape.classes == 2
+    assert from_arrays(RNG.normal(size=(60, 3)), np.arange(60) % 4 + 1).shape.classes == 5  # numbered from 1

@@ -119,12 +119,26 @@ class Answers:
                     f"{where}: the label {count - 1}, but {classes} classes: number them from 0 to {classes - 1}"
                 )
             count = classes
+        if target == "classes" and classes is None:
+            _check_filled(values, count, where)
         names = tuple(map(str, range(count))) if classes is None or isinstance(classes, int) else tuple(classes)
         if len(names) < count:
             raise ConfigError(f"{where}: {count} {target}, but {len(names)} names: give one for each")
         if target == "classes" and len(names) < 2:
             raise ConfigError(f"{where}: classes can be told apart only if there are two or more; here is {count}")
         return cls(target, names, values, np.arange(len(values)), ("y",))
+
+
+def _check_filled(classes: NDArray[Any], count: int, where: str) -> None:
+    """Refuse numbers that do not number classes, as most of those up to the largest are no class of any row."""
+    there = np.unique(classes)
+    if count > 2 * len(there):
+        absent = [repr(str(label)) for label in np.setdiff1d(np.arange(min(count, 1000)), there)]
+        some = ", ".join(absent[:5]) + ("..." if len(absent) > 5 else "")
+        raise ConfigError(
+            f"{where}: no row is of class {some}: number the classes from 0, give them as texts, or predict numbers "
+            "(target='numbers')"
+        )
 
 
 def _are_classes(numbers: NDArray[Any]) -> bool:
