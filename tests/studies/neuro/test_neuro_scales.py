@@ -15,7 +15,7 @@ import pytest
 from fanfold.errors import ConfigError
 from fanfold.studies.neuro import NeuroConfig
 from fanfold.studies.neuro.answers import decimal_of
-from fanfold.studies.neuro.columns import Column, TableEncoder, number
+from fanfold.studies.neuro.columns import FAR, Column, TableEncoder, number
 from fanfold.studies.neuro.config import source
 from fanfold.studies.neuro.data import Data, from_arrays, load
 from fanfold.studies.neuro.tables import TableOptions
@@ -195,3 +195,15 @@ def test_numbers_of_the_rows_are_refused_however_they_are_called(tmp_path: Path,
         read(tmp_path / "t.csv", **columns)
     assert read(tmp_path / "t.csv", **{**columns, name: [i // 2 for i in range(100)]}).shape.channels == 2
     assert read(tmp_path / "t.csv", **{"rapid": columns.pop(name), **columns}).shape.channels == 2
+
+
+@pytest.mark.parametrize("far", [1e39, 1e300, -1.7e308])
+def test_no_number_is_so_far_off_that_a_network_says_nothing(far: float) -> None:
+    few = [1.0, 2.0, 3.0] * 30
+    rows = {"few": few, "bent": [*few[:-1], 1e5], "ranked": [float(i) ** 4 for i in range(90)]}
+    rich = from_arrays(rows, np.arange(90) % 2).table
+    assert rich is not None
+    plain = TableEncoder((*rich.columns, Column("bent", "number", scale=1e-3, bent=True)))
+    seen = plain.encode({name: [1.5, far] for name in rows})
+    assert np.isfinite(seen).all() and abs(seen).max() <= FAR
+    assert (np.sign(seen[1]) == np.sign(far)).all()

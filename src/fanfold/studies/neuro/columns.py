@@ -66,6 +66,8 @@ _OTHERS = (
     re.compile(_TIME, re.IGNORECASE),
 )
 _EPOCH = datetime.datetime(1970, 1, 1)
+#: Deviations from the mean beyond which how far off a number is says no more: a network must be able to count with it.
+FAR = 1e9
 #: Days of the parts of a calendar that come again.
 _YEAR_LONG, _WEEK = 365.2425, 7
 
@@ -213,8 +215,9 @@ class Column:
         if self.kind != "category":
             numbers = self.numbers(values)
             gaps = ~np.isfinite(numbers)
-            standard = self._ranked(numbers) if self.knots else (numbers - self.mean) / self.scale
-            standard = np.arcsinh(standard) if self.bent else standard
+            with np.errstate(over="ignore"):
+                standard = self._ranked(numbers) if self.knots else (numbers - self.mean) / self.scale
+            standard = np.clip(np.arcsinh(standard) if self.bent else standard, -FAR, FAR)
             columns = [np.where(gaps, 0.0, each) for each in (standard, *self._calendar(np.where(gaps, 0.0, numbers)))]
             return np.column_stack(columns + [gaps] * self.marked).astype(np.float32)
         table = np.zeros((len(values), len(self.features)), np.float32)
