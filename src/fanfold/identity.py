@@ -35,6 +35,16 @@ def formerly(*names: str) -> Callable[[T], T]:
     return mark
 
 
+def told(**words: str) -> Callable[[T], T]:
+    """Say in words what it means that a setting in an evaluator's fingerprint is another, where values say nothing."""
+
+    def mark(named: T) -> T:
+        named.__told__ = words  # type: ignore[attr-defined]
+        return named
+
+    return mark
+
+
 @dataclass(slots=True)
 class Changes:
     """What is no longer as it was recorded."""
@@ -66,6 +76,8 @@ class Identity:
     prints: dict[str, Fingerprint]
     #: Names under which earlier versions recorded what has a role.
     former: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    #: What it means, by path, that something is another.
+    words: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, study: Study[Any]) -> Identity:
@@ -96,7 +108,8 @@ class Identity:
             "version": __version__,
         }
         former = {role: _former(getattr(study, role)) for role in ("evaluate", "aggregate", "strategy")}
-        return cls(record, prints, former)
+        words = inspect.getattr_static(study.evaluate, "__told__", {})
+        return cls(record, prints, former, {f"evaluate.{name}": text for name, text in words.items()})
 
     @property
     def basis(self) -> str:
@@ -142,7 +155,7 @@ class Identity:
         if parts is None and not now.own and at and ("." not in was or was in (now.name, *self.former.get(role, ()))):
             found.older = found.older or role == "evaluate"  # of version 0.1.0, which wrote it down in another way
             return
-        named = [] if now.own or was != now.name else list(_differences(now.parts, (parts or {}).get(role, {})))
+        named = [] if now.own or was != now.name else list(self._differences(now.parts, (parts or {}).get(role, {})))
         is_now = now.text if now.own or was == now.name else now.name
         said = f"{role} was {(was if is_now == now.name else before)!r}, is {is_now!r}"
         found.refused[role] = _listed(named) if named else said
@@ -154,12 +167,22 @@ class Identity:
         # Another version of Fanfold may keep other attributes; what both have is compared.
         common = recorded.get("version") != self.record["version"]
         now = self.prints[role].parts
-        settings = list(_differences(_settings(role, now), _settings(role, before), common))
-        code = list(_differences(now, before, common)) if not settings else []
+        settings = list(self._differences(_settings(role, now), _settings(role, before), common))
+        code = list(self._differences(now, before, common)) if not settings else []
         if settings and role != "conclude":
             found.refused[role] = _listed(settings)
         elif settings or code:
             found.notices.append(f"{role} has changed since this run began: {_listed(settings or code)}")
+
+    def _differences(self, now: Mapping[str, str], before: Mapping[str, str], common: bool = False) -> Iterator[str]:
+        for path in sorted((now.keys() & before.keys()) - {REST} if common else now.keys() | before.keys()):
+            was, new = before.get(path), now.get(path)
+            if was == new:
+                continue
+            if path.startswith(CODE):
+                yield f"the {path} changed" if was and new else f"the {path} is {'no longer' if was else 'newly'} used"
+            else:
+                yield self.words.get(path) or f"{path} was {was or 'not there'}, is {new or 'not there'}"
 
 
 def _former(value: Any) -> tuple[str, ...]:
@@ -179,17 +202,6 @@ def _renamed(recorded: Mapping[str, Any]) -> dict[str, Any]:
 def _settings(role: str, parts: Mapping[str, str]) -> dict[str, str]:
     """What the object itself holds.  What its code reaches is code: replay shows whether it still asks the same."""
     return {path: value for path, value in parts.items() if path.startswith(f"{role}.") or path == REST}
-
-
-def _differences(now: Mapping[str, str], before: Mapping[str, str], common: bool = False) -> Iterator[str]:
-    for path in sorted((now.keys() & before.keys()) - {REST} if common else now.keys() | before.keys()):
-        was, new = before.get(path), now.get(path)
-        if was == new:
-            continue
-        if path.startswith(CODE):
-            yield f"the {path} changed" if was and new else f"the {path} is {'no longer' if was else 'newly'} used"
-        else:
-            yield f"{path} was {was or 'not there'}, is {new or 'not there'}"
 
 
 def _listed(differences: list[str]) -> str:

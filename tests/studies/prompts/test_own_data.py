@@ -22,6 +22,7 @@ from click.testing import CliRunner
 from fanfold.cli import cli
 from fanfold.errors import ConfigError
 from fanfold.events import Notice
+from fanfold.identity import Identity
 from fanfold.likeness import filled
 from fanfold.models import Model, model
 from fanfold.models.http_exchange import Response
@@ -388,6 +389,30 @@ def test_calls_are_a_budget_and_too_few_are_refused(sizes: dict[str, int], tmp_p
     assert sum(count for name, count in rows.items() if "held-out" not in name) <= 120, rows
     with pytest.raises(ConfigError, match="15 calls are too few for a search"):
         study(PromptsConfig(task=path, model=("simulated/gpt-4o-mini",), calls=15))
+
+
+def test_a_changed_row_of_the_file_is_said_in_words(tmp_path: Path) -> None:
+    rows = reviews(40)
+
+    def made() -> Any:
+        path = write_csv(tmp_path / "a.csv", ("text", "label"), rows)
+        return study(PromptsConfig(task=path, model=("simulated/gpt-4o-mini",), trials=1))
+
+    before = made()
+    changed = int(before.conclude.split.validation[0].id) - 1
+    rows[changed] = (f"{rows[changed][0]} Really.", *rows[changed][1:])
+    refused = Identity.of(made()).changes(Identity.of(before).record).refused
+    assert refused == {
+        "evaluate": "the problems that prompts may show as examples are others, or have other texts: rows of the "
+        "file were changed, or are split in another way"
+    }
+
+
+def test_a_part_of_the_split_that_is_none_is_none_with_a_budget_too(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "a.csv", ("text", "label"), reviews(200))
+    config = PromptsConfig(task=path, model=("simulated/gpt-4o-mini",), calls=120, validation=0, held_out=10)
+    built = study(config)
+    assert any(", 0 kept to choose the winner" in remark for remark in built.remarks), built.remarks
 
 
 @pytest.mark.slow

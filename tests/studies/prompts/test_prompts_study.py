@@ -180,6 +180,7 @@ def test_it_stops_at_the_target() -> None:
         ({"model": ()}, "local/smollm2"),
         ({"model": (MODEL, MODEL)}, "twice"),
         ({"trials": 0}, "trials must be at least 1"),
+        ({"train": 0}, "train must be above 0"),
     ],
 )
 def test_a_setting_that_makes_no_sense_is_refused(changes: dict[str, Any], message: str) -> None:

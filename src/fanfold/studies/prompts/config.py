@@ -104,7 +104,7 @@ class PromptsConfig(Settings):
     examples: int | float | None = option(
         None, "problems that may be shown as examples (a number, or below 1 a share); none: 8, or fewer of few"
     )
-    train: int | float | None = option(None, "problems that prompts are scored on during the search; none: 24")
+    train: int | float | None = option(None, "problems that prompts are scored on during the search; none: 24", above=0)
     show_train: bool = option(
         True, "show these and the validation problems as examples too, each to all others but never to itself"
     )

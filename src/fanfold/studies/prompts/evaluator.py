@@ -13,6 +13,7 @@ from fanfold.encoding import encode
 from fanfold.errors import CallFailed
 from fanfold.events import Notice
 from fanfold.flights import SIMULATED
+from fanfold.identity import told
 from fanfold.limits import Limits
 from fanfold.models import Model, model
 from fanfold.models.catalogue import defined
@@ -46,6 +47,10 @@ _ROOM = re.compile(r"context length is (\d+)|> (\d+)")
 SOLVER = "fanfold.studies.prompts.simulated:solver"
 
 
+@told(
+    shots="the problems that prompts may show as examples are others, or have other texts: rows of the file "
+    "were changed, or are split in another way"
+)
 @dataclass(frozen=True)
 class PromptsEvaluator:
     """Asks the case's model with the candidate's prompt and grades what it says.

@@ -121,10 +121,10 @@ def _sizes(config: PromptsConfig, task: Task) -> dict[str, Size]:
     train, validation = config.train, config.validation
     if config.calls is not None and config.guided:
         usual = task.sizes(examples=config.examples, held_out=config.held_out)
-        train = train or min(usual["train"], max(8, config.calls // 12))
-        validation = validation or min(
-            usual["validation"], max(6, config.calls // 4 // (config.finalists or FINALISTS))
-        )
+        if train is None:
+            train = min(usual["train"], max(8, config.calls // 12))
+        if validation is None:
+            validation = min(usual["validation"], max(6, config.calls // 4 // (config.finalists or FINALISTS)))
     return task.sizes(examples=config.examples, train=train, validation=validation, held_out=config.held_out)
 
 
