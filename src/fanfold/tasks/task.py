@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import itertools
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -109,6 +110,12 @@ UNREADABLE = (
     ValueError,
 )
 RAISED = "the grader raises "
+#: A reply that is wrong whatever the problem is, and what a grader is made of.
+NO_ANSWER = "I do not know."
+_CALLABLE = (
+    "give a function of (reply, problem), an object with __call__(self, reply, problem), or grader('exact') of one "
+    "that is known by its name"
+)
 
 
 @dataclass(frozen=True)
@@ -126,7 +133,7 @@ class Own:
         if isinstance(self.function, str):
             object.__setattr__(self, "function", load_function(self.function, "grade", "def grade(reply, problem)"))
         if not callable(self.function):
-            raise ConfigError(f"a grader must be callable, and {self.function!r:.80} is not; use grader(...)")
+            raise ConfigError(f"a grader must be callable, and {self.function!r:.80} is not: {_CALLABLE}")
         try:
             inspect.signature(self.function).bind("reply", "problem")
         except ValueError:  # a builtin says nothing about its arguments
@@ -169,17 +176,8 @@ class Own:
 
         A function that cannot grade it is refused, before any reply is paid for.
         """
-        if is_coroutine_function(self.function) or not problem.shown:  # it may ask somebody
-            return None
         try:
-            with unasked():
-                value = self.function(problem.shown, problem)
-            if inspect.iscoroutine(value):
-                value.close()
-                return None
-            return self._grade(value).score
-        except NoWayHome:  # it asks a model, which is not paid for this
-            return None
+            return self._tried(problem.shown, problem) if problem.shown else None
         except ConfigError:
             raise
         except (Exception, SystemExit) as error:
@@ -187,6 +185,30 @@ class Own:
                 f"{self}: given the right answer of problem {problem.id!r}, it raises {type(error).__name__}: {error} "
                 f"(the reply was {problem.shown!r:.60}; return 0 for one that cannot be read)"
             ) from error
+
+    def check_wrong(self, problem: Problem, replies: Iterable[str]) -> None:
+        """Refuse a function that gives no score to these replies; what it cannot read and raises for is wrong."""
+        for reply in replies:
+            try:
+                self._tried(reply, problem)
+            except ConfigError as error:
+                raise ConfigError(f"{error}, also for the reply {reply!r:.60} to problem {problem.id!r}") from error
+            except (Exception, SystemExit):
+                continue
+
+    def _tried(self, reply: str, problem: Problem) -> float | None:
+        """The score of a reply; None where that would ask somebody."""
+        if is_coroutine_function(self.function):
+            return None
+        try:
+            with unasked():
+                value = self.function(reply, problem)
+        except NoWayHome:  # it asks a model, which is not paid for this
+            return None
+        if inspect.iscoroutine(value):
+            value.close()
+            return None
+        return self._grade(value).score
 
     def _grade(self, value: Any) -> Grade:
         score, words = value, ""
@@ -248,7 +270,7 @@ class Task:
             raise ConfigError(f"task {self.name!r} has no problems: give at least one")
         if not callable(self.grader):
             raise ConfigError(
-                f"task {self.name!r}: grader must be callable, and {self.grader!r} is not; use grader(...)"
+                f"task {self.name!r}: grader must be callable, and {self.grader!r:.80} is not: {_CALLABLE}"
             )
         object.__setattr__(self, "grader", Own.of(self.grader))
         for section in self.clauses:
@@ -262,8 +284,9 @@ class Task:
             seen.add(problem.id)
             if check is not None and (complaint := check(problem)):
                 raise ConfigError(f"task {self.name!r}, problem {problem.id!r}: {complaint}")
-        if isinstance(self.grader, Own):
-            self.grader.tried(self.problems[0])
+        if isinstance(self.grader, Own) and self.grader.tried(first := self.problems[0]) is not None:
+            others = (problem.shown for problem in self.problems if problem.shown not in ("", first.shown))
+            self.grader.check_wrong(first, (*itertools.islice(others, 1), NO_ANSWER))
 
     def split(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import pickle
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -75,6 +76,24 @@ def test_a_numpy_number_is_a_score() -> None:
     assert asyncio.run(task.grader("a", PROBLEMS[0])) == Grade(0.5)
 
 
+def only_right(reply: str, problem: Problem) -> bool | None:
+    return True if reply == problem.answer else None
+
+
+def only_readable(reply: str, problem: Problem) -> bool | None:
+    found = re.fullmatch("[ab]", reply)
+    return None if found is None else found[0] == problem.answer
+
+
+def only_read_and_right(reply: str, problem: Problem) -> bool | None:
+    return True if ["a", "b"].index(reply) == ["a", "b"].index(problem.answer) else None
+
+
+class Judging:
+    def grade(self, reply: str, problem: Problem) -> float:
+        return 1.0
+
+
 def broken(reply: str, problem: Problem) -> float:
     raise KeyError("x")
 
@@ -89,7 +108,11 @@ def broken(reply: str, problem: Problem) -> float:
         (lambda reply: 1.0, r"is called with \(reply, problem\): too many positional arguments"),
         (broken, "given the right answer of problem '0', it raises KeyError: 'x' .the reply was 'a'; return 0 for"),
         (lambda reply, problem: sys.exit(3), "given the right answer of problem '0', it raises SystemExit: 3"),
-        ("exact", "grader must be callable"),
+        ("exact", r"grader must be callable, and 'exact' is not: give a function of \(reply, problem\)"),
+        (Judging(), r"or grader\('exact'\) of one that is known by its name"),
+        (only_right, "it returned None, .*, also for the reply 'b' to problem '0'"),
+        (only_readable, "it returned None, .*, also for the reply 'I do not know.'"),
+        (only_read_and_right, "it returned None, .*, also for the reply 'b'"),
     ],
 )
 def test_a_grader_that_cannot_work_is_refused_before_anything_is_asked(function: Any, said: str) -> None:
