@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 import string
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Literal
@@ -103,7 +103,8 @@ class Numeric:
     """The reply's final number equals the answer's: after `####`, in `\\boxed{}`, or else the last one.
 
     Both are compared exactly, unless `tolerance` says how far they may be apart.  1,234 is 1234; $, % and units do not
-    count.  With `decimal` a comma, 1.234,5 is 1234.5.
+    count.  With `decimal` a comma, 1.234,5 is 1234.5.  An answer of single precision, as numpy and Parquet have it, is
+    the number that it stands for, too: 0.1 for 0.10000000149011612.
     """
 
     tolerance: float = 0.0
@@ -118,7 +119,8 @@ class Numeric:
         if said is None:
             return Grade(0.0, feedback="there is no number in the reply")
         bound = Fraction(self.tolerance)
-        right = any(abs(said.value - answer.value) <= bound for answer in self._numbers(problem) if answer)
+        answers = [*self._numbers(problem), *map(self._number, map(reading.meant, _given(problem)))]
+        right = any(abs(said.value - answer.value) <= bound for answer in answers if answer)
         return _grade(right, said.text)
 
     def check(self, problem: Problem) -> str:
@@ -128,10 +130,12 @@ class Numeric:
         return f"the answer {unread[0]!r:.80} has no number in it: use another grader, or correct it" if unread else ""
 
     def _numbers(self, problem: Problem) -> list[reading.ExactNumber | None]:
-        return [self._number(answer) for answer in _answers(problem)]
+        return [self._number(answer) for answer in _given(problem)]
 
-    def _number(self, text: str) -> reading.ExactNumber | None:
-        return reading.number(text if self.decimal == "." else text.translate(_SWAPPED))
+    def _number(self, answer: Any) -> reading.ExactNumber | None:
+        if not isinstance(answer, str):
+            return reading.number(reading.as_json(answer))
+        return reading.number(answer if self.decimal == "." else answer.translate(_SWAPPED))
 
 
 _SWAPPED = str.maketrans(".,", ",.")
@@ -370,13 +374,16 @@ def right_option(problem: Problem, options: Mapping[str, str]) -> str | None:
     return next(iter(by_label or by_text), None)
 
 
+def _given(problem: Problem) -> Sequence[Any]:
+    return problem.answer if isinstance(problem.answer, list | tuple) else [problem.answer]
+
+
 def _answers(problem: Problem) -> list[str]:
-    answers = problem.answer if isinstance(problem.answer, list | tuple) else [problem.answer]
-    return [answer if isinstance(answer, str) else reading.as_json(answer) for answer in answers]
+    return [answer if isinstance(answer, str) else reading.as_json(answer) for answer in _given(problem)]
 
 
 def _lacking(problem: Problem) -> str:
-    answers = problem.answer if isinstance(problem.answer, list | tuple) else [problem.answer]
+    answers = _given(problem)
     if not answers or any(answer is None or not str(answer).strip() for answer in answers):
         return "there is no answer to compare with: fill it in, or leave the problem out"
     return ""

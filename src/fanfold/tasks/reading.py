@@ -6,7 +6,9 @@ A reply may be anything, so everything here takes time linear in its length and 
 from __future__ import annotations
 
 import json
+import math
 import re
+import struct
 import textwrap
 import unicodedata
 from collections.abc import Mapping
@@ -26,6 +28,8 @@ _LETTER = (
 _MOST_DIGITS = 1000
 #: Places in a reply where a JSON value is looked for.
 _MOST_STARTS = 1000
+#: Digits from which on a number that single precision has exactly was hardly meant so.
+_SINGLE = 12
 
 _NUMBER = re.compile(
     rf"(?<!{_LETTER}|_)(?<!(?:{_LETTER}|_)\.)"
@@ -237,6 +241,21 @@ def as_json(value: Any) -> str:
         return json.dumps(value, ensure_ascii=False, default=str)
     except RecursionError:
         return "(deeply nested)"
+
+
+def meant(value: Any) -> Any:
+    """The number that one of single precision stands for, 0.1 for 0.10000000149011612; anything else as it is."""
+    digits = repr(value).partition("e")[0].lstrip("-0.").replace(".", "")
+    if not isinstance(value, float) or len(digits) < _SINGLE or _single(value) != value:
+        return value
+    return next(short for n in range(1, 10) if _single(short := float(f"{value:.{n}g}")) == value)
+
+
+def _single(value: float) -> float:
+    try:
+        return float(struct.unpack("f", struct.pack("f", value))[0])
+    except OverflowError:
+        return math.inf
 
 
 def code(reply: str) -> str:

@@ -88,6 +88,30 @@ def test_contains_wants_one_or_every_answer() -> None:
 # -- numbers ----------------------------------------------------------------------------------------------------------
 
 
+def test_a_decimal_comma_is_about_texts_and_not_about_numbers_of_json() -> None:
+    european = grader("numeric", decimal=",")
+    assert grade(european, "1,5", 1.5).score == grade(european, "1.000,5", "1000,5").score == 1
+    assert grade(european, "1.5", 1.5).score == 0
+
+
+@pytest.mark.parametrize(
+    ("reply", "answer", "right"),
+    [
+        ("0.1", 0.10000000149011612, True),
+        ("It is 36.6 degrees", 36.599998474121094, True),
+        ("99999.9", 99999.8984375, True),
+        ("0.10000000149011612", 0.10000000149011612, True),
+        ("0.100001", 0.10000000149011612, False),
+        ("0.1", "0.10000000149011612", False),
+        ("0.3333333", 1 / 3, False),
+        ("123456790", 123456792.0, False),
+        ("1500000.2", 1500000.25, False),
+    ],
+)
+def test_an_answer_of_single_precision_is_what_was_meant(reply: str, answer: Any, right: bool) -> None:
+    assert grade(grader("numeric"), reply, answer).score == right
+
+
 @pytest.mark.parametrize(
     ("reply", "value"),
     [
