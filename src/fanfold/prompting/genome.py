@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import re
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from fanfold.strategies.reflective import Written
 SECTIONS = ("role", "instruction", "cue", "format")
 #: Where a head takes the input up itself; without it the input follows the head, under its label.
 SLOT = "{input}"
-#: Stands for the input where a prompt is taken apart.
+#: Stands for the prompt where a request is looked at.
 MARK = "\x00"
 
 Labels: TypeAlias = tuple[str, str]
@@ -167,8 +168,10 @@ def template(genome: Genome, shots: Mapping[str, tuple[str, str]]) -> dict[str, 
     A head that takes the input up again does so in `after`, at a slot.
     """
     frame = replace(genome, examples=(), nearest=UNSET) if genome.nearest else genome
-    before, _, after = render(frame, MARK, shots).partition(MARK)
-    after = after.replace(MARK, SLOT)
+    text = render(frame, "", shots)
+    mark = next(mark for mark in map(chr, range(sys.maxunicode)) if mark not in text)
+    before, _, after = render(frame, mark, shots).partition(mark)
+    after = after.replace(mark, SLOT)
     if not genome.nearest:
         return {"before": before, "after": after}
     clauses = genome.clauses

@@ -67,6 +67,13 @@ def test_a_template_filled_with_an_input_is_the_prompt_that_is_sent(genome: Geno
         assert filled(recorded, text) == render(genome, text, SHOTS)
 
 
+@pytest.mark.parametrize("nearest", [{}, {"nearest": 2}])
+def test_a_template_takes_any_character_in_an_example(nearest: dict[str, int]) -> None:
+    shots = {**SHOTS, "a": ("a\0b\1", "x\0")}
+    genome = Genome(("Read\0 it.",), examples=tuple(shots), labels=("Ticket", "Team"), **nearest)
+    assert filled(template(genome, shots), "who?") == render(genome, "who?", shots)
+
+
 def test_a_prompt_that_repeats_the_input_is_exported_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     said = "Text: {input}\nThe same again: {input}\nCity:"
