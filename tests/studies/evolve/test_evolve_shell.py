@@ -142,6 +142,25 @@ def test_a_start_that_the_evaluator_refuses_is_said_with_its_traceback(folder: P
     assert "fails for the text that the search starts from" in said and "KeyError: 'answer'" in said
 
 
+def test_an_evaluator_that_needs_a_case_is_said_to_get_none(folder: Path) -> None:
+    (folder / "score_them.py").write_text("def evaluate(text, case):\n    return case['x']\n")
+    said = fanfold(*RUN[:4], "--evaluator", "score_them.py", *WRITER, "--executor", "threads:1", code=2).stderr
+    assert "there are no cases, so the evaluator gets None as its case (--cases)" in said
+
+
+def test_line_breaks_of_the_file_are_those_of_what_is_written(folder: Path) -> None:
+    windows = SOLVER.replace("\n", "\r\n").encode()
+    (folder / "solver.py").write_bytes(windows)
+    fanfold(*RUN, *WRITER, "--calls", "6", "--executor", "threads:1", "-o", "best.py")
+    best = (folder / "best.py").read_bytes()
+    assert best.count(b"\r\n") == best.count(b"\n") == windows.count(b"\n")
+    fanfold("evolve", "best", "last", "-o", "again.py")
+    assert (folder / "again.py").read_bytes() == best
+    assert fanfold("evolve", "best", "last").stdout_bytes == best
+    (folder / "solver.py").write_text(SOLVER)
+    fanfold("resume", "last", "--trust")
+
+
 @pytest.mark.slow
 def test_after_a_kill_the_best_so_far_is_there_and_resuming_pays_nothing_twice(
     folder: Path, start: Callable[..., Any]

@@ -16,7 +16,7 @@ import pytest
 
 from fanfold.errors import ConfigError
 from fanfold.evaluation import outcome_of
-from fanfold.studies.evolve.scoring import Command, Scorer, load_evaluator, read_result
+from fanfold.studies.evolve.scoring import Command, Scorer, load_evaluator, needs_case, read_result
 from fanfold.types import Failed, Ok
 
 
@@ -171,6 +171,11 @@ def test_without_cases_a_default_of_the_evaluators_own_stays() -> None:
     assert Scorer.of(evaluate, True, False)({"a": "x"}, None) == 30.0
     assert Scorer.of(evaluate, True, True)({"a": "x"}, 5.0) == 5.0
     assert Scorer.of(given_nothing, True, False)({"a": "x"}, None) is None
+
+
+def test_an_evaluator_that_needs_a_case_is_known() -> None:
+    assert needs_case(lambda text, case: 1.0) and not needs_case(lambda text: 1.0)
+    assert not needs_case(lambda text, timeout=30: 1.0) and not needs_case(lambda *given: 1.0) and not needs_case(len)
 
 
 def test_an_evaluator_is_loaded_once_so_that_pools_of_its_own_find_its_functions(

@@ -26,7 +26,7 @@ Examples:
 def best(shell: Shell, name: str, output: str | None, ledger: str) -> None:
     """Print the best text that RUN has found so far, also if it was interrupted."""
     from fanfold.ledger import RunView
-    from fanfold.studies.evolve.conclusion import write_texts
+    from fanfold.studies.evolve.conclusion import as_in_file, write_texts
     from fanfold.studies.evolve.shown import joined
 
     with RunView.open(ledger, name) as view:
@@ -36,7 +36,8 @@ def best(shell: Shell, name: str, output: str | None, ledger: str) -> None:
     if shell.machine_readable:
         shell.print_json(texts)
     elif output is None:
-        click.echo(joined(texts), nl=not joined(texts).endswith("\n"))
+        text = joined({name: as_in_file(name, text) for name, text in texts.items()})
+        click.echo(text.encode(), nl=not text.endswith("\n"))
 
 
 def _texts(view: RunView) -> dict[str, str]:

@@ -130,10 +130,20 @@ def write_texts(output: str, texts: Mapping[str, str]) -> None:
     """Write a text to a file, or several into a folder."""
     check_output(output, len(texts) > 1)
     if len(texts) > 1:
-        write_files(Path(output), {Path(name).name: text.encode() for name, text in texts.items()})
+        write_files(Path(output), {Path(name).name: as_in_file(name, text).encode() for name, text in texts.items()})
         return
     with replacing(Path(output)) as file:
-        file.write(next(iter(texts.values())).encode())
+        file.write(as_in_file(*next(iter(texts.items()))).encode())
+
+
+def as_in_file(name: str, text: str) -> str:
+    """A text with the line breaks of the file that the search started from: a search knows only those of Unix."""
+    try:
+        before = Path(name).read_bytes()
+    except (OSError, ValueError):  # not the name of a file, or no longer
+        return text
+    windows = 2 * before.count(b"\r\n") > before.count(b"\n")
+    return text.replace("\r\n", "\n").replace("\n", "\r\n") if windows else text
 
 
 def _nothing(results: list[Result[Any]]) -> str:

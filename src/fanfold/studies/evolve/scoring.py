@@ -175,6 +175,17 @@ def _entries(value: Any) -> dict[str, Any] | None:
     return None
 
 
+def needs_case(function: Callable[..., Any]) -> bool:
+    """Whether a function cannot be called with a text alone."""
+    try:
+        inspect.signature(function).bind("")
+    except TypeError:
+        return True
+    except ValueError:  # a builtin says nothing about its arguments
+        pass
+    return False
+
+
 def _arguments(function: Callable[..., Any]) -> tuple[bool, bool, str]:
     """Whether a function takes a case after the text, whether it needs one, and what it calls the text."""
     try:

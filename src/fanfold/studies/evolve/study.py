@@ -23,7 +23,7 @@ from fanfold.studies.evolve.conclusion import EvolveConclusion, check_output
 from fanfold.studies.evolve.config import EvolveConfig
 from fanfold.studies.evolve.evaluator import AnswerGrader, AsyncEvolveEvaluator, EvolveEvaluator, Writing
 from fanfold.studies.evolve.program import with_demonstrations
-from fanfold.studies.evolve.scoring import Command, Scorer, load_evaluator
+from fanfold.studies.evolve.scoring import Command, Scorer, load_evaluator, needs_case
 from fanfold.studies.evolve.strategy import Demonstrations
 from fanfold.study import Study
 from fanfold.tables import rows_of
@@ -238,6 +238,8 @@ def _remarks(config: EvolveConfig, start: Subject, row: int, held_out: int, repe
     remarks = [f"{said} (--calls, --accept)"]
     if isinstance(start.evaluate, Command) and start.evaluate.misread:
         remarks.append(start.evaluate.misread)
+    if start.cases is None and needs_case(start.evaluate):
+        remarks.append("there are no cases, so the evaluator gets None as its case (--cases)")
     if repeated:
         remarks.append(f"{repeated:,} of the cases repeat another row and are left out")
     if held_out:
