@@ -19,16 +19,16 @@ from fanfold.rl import logs, shown, tensorboard
 from fanfold.rl.agent import Agent
 from fanfold.rl.collect import Collect, Collector
 from fanfold.rl.environments import release
+from fanfold.rl.fresh import fresh_study
 from fanfold.rl.making import name_of
 from fanfold.rl.policy import Policy
 from fanfold.rl.torch_policy import TorchPolicy
 from fanfold.rl.updates import EndPolicy, Update, ending, failures, updates
 from fanfold.running import Go, Run
-from fanfold.strategies import Sweep
 from fanfold.study import Study
 from fanfold.summary import Section, Summary
 from fanfold.tensors import unpack
-from fanfold.types import Case, Ok
+from fanfold.types import Ok
 
 
 def cpu_seconds() -> float:
@@ -104,10 +104,12 @@ class PolicyConclusion:
         policies = ending(run.results())
         if policies:
             best = max(policies, key=lambda policy: policy.mean)
-            fresh = (await go("fresh", self._fresh(best))).results()
+            # Not named as in versions that counted lost episodes as 0.
+            fresh = (await go("final", self._fresh(best))).results()
             release(self.collector.env)
             blocks = [each.data for result in fresh for each in result.outcomes.values() if isinstance(each, Ok)]
             figures |= returned(blocks) | {"policy": best.name} | self.measured(blocks)
+            figures["failed_fresh_episodes"] = self.fresh - figures["fresh_episodes"]
             sections.insert(0, self.ended(figures, policies))
             sections += await self.more(best)
             agent = self._agent(best, figures)
@@ -147,20 +149,9 @@ class PolicyConclusion:
         )
         return speed(recent, cpu)
 
-    def _fresh(self, policy: EndPolicy) -> Study[Collect]:
-        """The policy on as many fresh blocks as it takes, none larger than those of training."""
-        size = min(self.block, self.fresh)
-        candidate = replace(msgspec.convert(policy.candidate, Collect), first_episode=0, episodes=size, attempt=0)
-        return Study(
-            Sweep([candidate]),
-            self.collector,
-            [Case(f"fresh-{first // size}", self.fresh - first) for first in range(0, self.fresh, size)],
-            seed=self.seed,
-            failed_score=0.0,
-            timeout=self.timeout,
-            retries=2,
-            name="fresh",
-        )
+    def _fresh(self, best: EndPolicy) -> Study[Collect]:
+        policy = msgspec.convert(best.candidate, Collect)
+        return fresh_study(self.collector, policy, self.fresh, self.block, self.seed, self.timeout)
 
     def _agent(self, best: EndPolicy, figures: Mapping[str, Any]) -> Agent:
         facts = {name: figures[name] for name in ("return", "return_interval", "fresh_episodes", "steps", "policy")}

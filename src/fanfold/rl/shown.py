@@ -93,17 +93,21 @@ def played(result: Result[Any]) -> str:
 
 def final_policy(figures: Mapping[str, Any], policies: Sequence[EndPolicy]) -> Section:
     """How good the policy is that training ended with."""
-    text = "None of the fresh episodes could be played."
-    if figures["return"] is not None:
+    lost = figures["failed_fresh_episodes"]
+    text, brief = f"None of the {lost} fresh episodes could be played.", None
+    if figures["return"] is None:
+        brief = text
+    else:
         low, high = figures["return_interval"]
         text = (
             f"Mean return {figures['return']:.2f} (95 % interval {low:.2f} to {high:.2f}) over "
-            f"{figures['fresh_episodes']} fresh episodes; {figures['policy']}, chosen on other held-out episodes."
+            f"{figures['fresh_episodes']} fresh episodes{f' ({lost} more failed)' if lost else ''}; "
+            f"{figures['policy']}, chosen on other held-out episodes."
         )
     if figures["episodes_per_cpu_second"] is not None:
         text += f" {figures['episodes_per_cpu_second']:,.0f} episodes per CPU-second, collection and learning."
     rows = tuple((policy.name, policy.mean) for policy in policies)
-    return Section("Final policy", text, ("policy", "mean return when chosen"), rows)
+    return Section("Final policy", text, ("policy", "mean return when chosen"), rows, brief=brief)
 
 
 def learning(updates: Sequence[Update]) -> Section:

@@ -19,6 +19,7 @@ import rl_world
 
 from fanfold.errors import ConfigError
 from fanfold.ledger import Ledger, RunView
+from fanfold.metrics import metrics
 from fanfold.plugins import find_study
 from fanfold.rl import Agent, train
 from fanfold.rl.failures import TooManyFailures
@@ -73,6 +74,33 @@ def test_an_episode_that_always_ends_its_process_costs_that_episode() -> None:
     assert 1 <= figures["failed_episodes"] <= 4 and figures["episodes"] < 24
     section = next(each for each in found.run.summary.sections if each.title == "Failed episodes")
     assert section.rows[0][0] == "worker-died"
+
+
+@pytest.mark.slow
+def test_a_fresh_episode_that_ends_its_process_costs_that_episode(tmp_path: Path) -> None:
+    few = {"total_episodes": 8, "episodes_per_update": 8, "block": 4, "fresh_episodes": 14, "max_failed_share": 1.0}
+    where = {"executor": "processes:2", "ledger": tmp_path / "runs.db", "run": "deadly", "max_failures": 8}
+    found = train("rl_world:Deadly", env_kwargs={"share": 0.15}, **few, **where)  # type: ignore[arg-type]
+    assert found.run.summary is not None
+    figures = found.run.summary.figures
+    assert 8 <= figures["fresh_episodes"] < 14 and figures["return"] > 0
+    section = found.run.summary.sections[0]
+    assert f"{figures['fresh_episodes']} fresh episodes ({14 - figures['fresh_episodes']} more failed)" in section.text
+    with RunView.open(tmp_path / "runs.db", "deadly") as view:
+        assert {each.key: each.value for each in metrics(view)}["held_out"] is None
+    again = train("rl_world:Deadly", env_kwargs={"share": 0.15}, **few, **where)  # type: ignore[arg-type]
+    assert again.run.summary is not None and again.run.progress.evaluations == found.run.progress.evaluations
+    assert again.run.summary.figures["return"] == figures["return"]
+
+
+def test_where_no_fresh_episode_could_be_played_no_score_is_made_up(tmp_path: Path) -> None:
+    few = {"total_episodes": 16, "episodes_per_update": 16, "fresh_episodes": 2, "max_failed_share": 1.0}
+    where = {"ledger": tmp_path / "runs.db", "run": "broken", "seed": 3}
+    found = train("rl_world:Raises", env_kwargs={"share": 0.8}, **few, **where)  # type: ignore[arg-type]
+    assert found.run.summary is not None and found.run.summary.figures["return"] is None
+    assert found.run.summary.sections[0].brief == "None of the 2 fresh episodes could be played."
+    with RunView.open(tmp_path / "runs.db", "broken") as view:
+        assert {each.key: each.value for each in metrics(view)}["held_out"] is None
 
 
 @pytest.mark.slow
