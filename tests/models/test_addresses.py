@@ -174,3 +174,14 @@ def test_a_key_that_was_read_with_its_line_end_is_taken_without_it(monkeypatch: 
     monkeypatch.setenv("ANTHROPIC_API_KEY", "\n")
     with pytest.raises(ConfigError, match="needs an API key"):
         model("anthropic/claude-haiku-5-5")
+
+
+@pytest.mark.parametrize("variable", ["ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"])
+def test_a_variable_with_quotes_around_its_value_is_refused_by_its_name(
+    variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", CANARY)
+    monkeypatch.setenv(variable, f'"{CANARY}"')
+    with pytest.raises(ConfigError, match=f"{variable} has quotes around its value") as refused:
+        model("anthropic/claude-haiku-4-5")
+    assert CANARY not in str(refused.value)

@@ -17,7 +17,7 @@ from fanfold.context import here
 from fanfold.errors import ConfigError
 from fanfold.limits import Limits
 from fanfold.models.pricing import Price
-from fanfold.models.providers import Endpoint, Provider, providers, setting
+from fanfold.models.providers import Endpoint, Provider, check_unquoted, providers, setting
 from fanfold.redaction import know
 
 FILE = "models.toml"
@@ -98,6 +98,7 @@ class Entry:
         value = setting(variable)[0]
         if value is None and here().rehearsal is None:
             raise ConfigError(f"{self.where} takes its key from {variable}, which is not set")
+        check_unquoted(variable, value)
         return value
 
     def headers(self) -> dict[str, str]:
@@ -109,6 +110,7 @@ class Entry:
                 if filled is None and here().rehearsal is None:
                     raise ConfigError(f"{self.where} takes the header {name} from {value[1:]}, which is not set")
                 know(filled)
+                check_unquoted(value[1:], filled)
                 value = filled or ""
             headers[name.lower()] = value
         return headers

@@ -7,7 +7,7 @@ import re
 from importlib.metadata import EntryPoint, entry_points
 
 from fanfold.errors import ConfigError, nearest
-from fanfold.models.providers.contract import ERROR_KINDS, Endpoint, Messages, Provider, setting
+from fanfold.models.providers.contract import ERROR_KINDS, Endpoint, Messages, Provider, check_unquoted, setting
 
 __all__ = [
     "ERROR_KINDS",
@@ -17,6 +17,7 @@ __all__ = [
     "Provider",
     "any_server",
     "batching",
+    "check_unquoted",
     "find_provider",
     "free_model",
     "maker_of",

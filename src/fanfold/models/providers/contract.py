@@ -174,11 +174,14 @@ class Provider(ABC):
         """Where a model is asked: the address and the key from the arguments, else from the provider's variables."""
         speaker = self if base_url is None else self.at(base_url)
         url, source = (base_url, None) if base_url else setting(self.url_variable)
+        check_unquoted("base_url" if base_url else self.url_variable, url)
         home = self.home()
         url = self.address(url.strip()).rstrip("/") if url else home
         check_address(url)
         check_scheme(url)
+        named = "key" if key else self.key_help or self.key_variable
         key = (key or self.own_key() or "").strip() or None  # a key read from a file ends with its line
+        check_unquoted(named, key)
         if key is None and url == home and not self.start and here().rehearsal is None:
             from fanfold.models.providers import free_model
 
@@ -220,3 +223,9 @@ def setting(name: str) -> tuple[str | None, str | None]:
     if value := os.environ.get(name):
         return value, None
     return next(((value, ".env") for variable, value in dotenv() if variable == name), (None, None))
+
+
+def check_unquoted(name: str, value: str | None) -> None:
+    """Refuse quotes around a value, without showing it: nobody's key or address has them."""
+    if value is not None and len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
+        raise ConfigError(f"{name} has quotes around its value, as `docker run --env-file` leaves them: take them out")
