@@ -10,7 +10,7 @@ import pytest
 from click.testing import Result
 
 from fanfold.cli.run import run
-from fanfold.cli.target import fields_of
+from fanfold.cli.target import fields_of, load
 from fanfold.config import range_name
 from fanfold.errors import ConfigError
 from fanfold.plugins import find_study, studies
@@ -42,3 +42,20 @@ def test_declared_ranges_are_checked_by_python_too_and_shown_in_help(name: str, 
             config(**{field.name: below})
     help = " ".join(fanfold("run", name, "--help").stdout.split())
     assert range_name(ranged[0].metadata["range"]) in help
+
+
+@pytest.mark.parametrize(
+    ("words", "flag"),
+    [(("run", "functions", "--run", ""), "--run"), (("run", "functions", "--track", ","), "--track"),
+     (("run", "functions", "--report", ""), "--report"), (("run", "ask", "--model", ""), "--model"),
+     (("run", "prompts", "--against="), "--against"), (("secrets", "compare", "--models", " "), "--models")],
+)  # fmt: skip
+def test_a_variable_that_is_not_set_is_not_taken_for_a_flag_left_out(
+    words: tuple[str, ...], flag: str, fanfold: Callable[..., Result]
+) -> None:
+    assert f"{flag} is empty" in fanfold(*words, code=2).stderr
+
+
+def test_a_text_that_may_be_empty_is_taken_as_it_is() -> None:
+    made = load("critic", ["--pinned", "", "--model", "simulated/m"], None, [])
+    assert made.fields["pinned"] == ""

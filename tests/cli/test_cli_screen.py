@@ -34,7 +34,7 @@ RUNS: dict[str, tuple[str, ...]] = {
     "shaky": ("my study.py",),
     "prompts": ("prompts", "--model", "simulated/gpt-6-luna", "--max-evaluations", "150"),
     "secrets": (
-        *("secrets", "--models", "simulated/talker-of-many-words-2026", "--models", "simulated/keeper-of-few-words-2026"),
+        *("secrets", "--models", "simulated/talker-of-many-words-2026,simulated/keeper-of-few-words-2026"),
         *("--pairings", "all"),
         *("--num-interactions", "2", "--messages-per-interaction", "2", "--results", "none"),
     ),

@@ -72,7 +72,7 @@ def _row(batch: BatchRow) -> list[str]:
 
 def _chosen(known: list[BatchRow], tag: str, ledger: str) -> BatchRow:
     exact = [batch for batch in known if batch.tag == tag]
-    exact = exact or [batch for batch in known if batch.tag.startswith(tag)]
+    exact = exact or [batch for batch in known if tag and batch.tag.startswith(tag)]
     if len(exact) != 1:
         problem = "is not one batch but several" if exact else "is not a batch"
         tags = [batch.tag for batch in exact or known]

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 import click
 
 from fanfold.config import FieldHelp, check_range, describe, from_mapping, from_text, option, range_name
+from fanfold.errors import ConfigError
 from fanfold.run_options import RunOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -99,11 +100,20 @@ def _read(field: FieldHelp) -> Callable[[click.Context, click.Parameter, str | N
         if text is None:
             return None
         flag = f"--{field.name.replace('_', '-')}"
-        value = from_text(field.kind, text, flag, "the command line")
+        value = flag_value(field, flag, text)
         check_range(field.metadata, value, f"the command line: {flag}")
         return value
 
     return read
+
+
+def flag_value(field: FieldHelp, flag: str, text: str) -> Any:
+    """The value that a flag's text stands for; nothing, as of a variable that is not set, only where it means so."""
+    value = from_text(field.kind, text, flag, "the command line")
+    nothing = value in ("", (), []) or (isinstance(field.default, tuple) and not text.strip(" ,"))
+    if nothing and field.default != "":
+        raise ConfigError(f"the command line: {flag} is empty: give {field.type}, or leave {flag} out")
+    return value
 
 
 class ExecutorFlag(click.Option):

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fanfold.addresses import addresses_in, check_settings
-from fanfold.config import FieldHelp, describe, from_mapping, from_text, load_file
+from fanfold.cli.options import flag_value
+from fanfold.config import FieldHelp, describe, from_mapping, load_file
 from fanfold.errors import ConfigError, FanfoldError, nearest
 from fanfold.files import guarded, import_file
 
@@ -192,7 +193,7 @@ def _read_flags(fields: Sequence[FieldHelp], flags: Sequence[str], known: Sequen
             if not rest:
                 raise ConfigError(f"{flag} needs a value: {field.type}")
             text = rest.pop(0)
-        value = from_text(field.kind, text, flag, "the command line")
+        value = flag_value(field, flag, text)
         again = isinstance(value, tuple) and field.name in found
         found[field.name] = (*found[field.name], *value) if again else value
     return found

@@ -81,8 +81,9 @@ def _config(values: dict[str, Any]) -> SecretsConfig:
     from fanfold.studies.secrets.config import SecretsConfig
     from fanfold.studies.secrets.model_names import resolved
 
-    styles = tuple(dict.fromkeys(_listed(values["style"])))
-    models = _listed(values["models"]) or _available(values["batch_service"])
+    styles = tuple(dict.fromkeys(_listed("--style", values["style"])))
+    named_models = values["models"]
+    models = _available(values["batch_service"]) if named_models is None else _listed("--models", named_models)
     named: dict[str, str] = {}
     for name in models:  # one that is named twice would count its games twice
         named.setdefault(resolved(name), name)
@@ -118,8 +119,11 @@ def _available(service: str) -> tuple[str, ...]:
     return tuple(keyed) or (free_model(),)
 
 
-def _listed(text: str | None) -> tuple[str, ...]:
-    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
+def _listed(flag: str, text: str) -> tuple[str, ...]:
+    parts = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not parts:
+        raise ConfigError(f"{flag} is empty: name at least one, or leave {flag} out")
+    return parts
 
 
 def _estimate(shell: Shell, config: SecretsConfig) -> Estimate:
