@@ -155,9 +155,15 @@ class Identity:
         if parts is None and not now.own and at and ("." not in was or was in (now.name, *self.former.get(role, ()))):
             found.older = found.older or role == "evaluate"  # of version 0.1.0, which wrote it down in another way
             return
-        named = [] if now.own or was != now.name else list(self._differences(now.parts, (parts or {}).get(role, {})))
+        recorded_parts, beside = (parts or {}).get(role, {}), _beside(role, now)
+        if now.own:
+            named = list(self._differences(beside, recorded_parts, common=True))
+        else:
+            named = [] if was != now.name else list(self._differences(now.parts, recorded_parts))
         is_now = now.text if now.own or was == now.name else now.name
         said = f"{role} was {(was if is_now == now.name else before)!r}, is {is_now!r}"
+        if beside:
+            said += f" (which stands for {', '.join(path.removeprefix(f'{role}.') for path in beside)})"
         found.refused[role] = _listed(named) if named else said
 
     def _compare_parts(self, role: str, recorded: Mapping[str, Any], found: Changes) -> None:
@@ -197,6 +203,11 @@ def _renamed(recorded: Mapping[str, Any]) -> dict[str, Any]:
     if "fold" in (parts := now.get("parts") or {}):
         now["parts"] = {("aggregate" if key == "fold" else key): value for key, value in parts.items()}
     return now
+
+
+def _beside(role: str, print_: Fingerprint) -> dict[str, str]:
+    """What an object's own word stands for, where it says so; earlier versions did not write that down."""
+    return {path: value for path, value in print_.parts.items() if print_.own and path != f"{role}.fingerprint"}
 
 
 def _settings(role: str, parts: Mapping[str, str]) -> dict[str, str]:

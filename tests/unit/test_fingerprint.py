@@ -847,6 +847,8 @@ def test_every_study_has_a_known_fingerprint_that_is_the_same_in_every_process(t
         ("workflow", {}, {"alignment_lambda": 0.123}, "is 0.123"),
         ("functions", {}, {"population": 10}, "strategy._population was 40, is 10"),
         ("functions", {}, {"function": "ackley"}, "evaluate was 'fanfold.functions.rastrigin/1'"),
+        ("neuro", {}, {"batch_size": 32}, "evaluate.batch_size was 64, is 32"),
+        ("neuro", {}, {"dataset": "mnist-5000"}, "evaluate.dataset was 'digits', is 'mnist-5000'"),
     ],
 )
 def test_a_changed_setting_of_a_study_is_named(

@@ -76,7 +76,11 @@ def fingerprint(value: Any, role: str = "evaluate", *, untouched: bool = False) 
     walk = _Walk(role, value, untouched)
     own = walk.own_word(role, value)
     if isinstance(own, str):
-        return Fingerprint(name_of(value), own, {f"{role}.fingerprint": repr(own)}, own=True)
+        if isinstance(stands_for := walk.own_word(role, value, "fingerprint_of"), Mapping):
+            walk.value(role, dict(stands_for))
+        return Fingerprint(
+            name_of(value), own, {f"{role}.fingerprint": repr(own), **_parts(walk.found.leaves)}, own=True
+        )
     walk.run(value)
     leaves = sorted(walk.found.leaves.items())
     whole = digest(*(part for path, (full, _) in leaves for part in (path, full))).hex()[:16]
@@ -120,19 +124,19 @@ class _Walk:
                 continue
             self._state.popleft()()
 
-    def own_word(self, path: str, value: Any) -> Any:
+    def own_word(self, path: str, value: Any, name: str = "fingerprint") -> Any:
         """The text (or the settings) that an object gives as its fingerprint; None where it gives none."""
         classes = type.__getattribute__(value if is_a(value, type) else type(value), "__mro__")
-        found = None if is_a(value, type) else attributes_of(value).get("fingerprint")
+        found = None if is_a(value, type) else attributes_of(value).get(name)
         for cls in classes if found is None else ():
-            found = type.__getattribute__(cls, "__dict__").get("fingerprint")
+            found = type.__getattribute__(cls, "__dict__").get(name)
             if found is not None:
                 break
         if is_a(found, property | functools.cached_property) and not is_a(value, type):
             try:
-                found = value.fingerprint
+                found = getattr(value, name)
             except Exception as error:
-                self.found.give_up(f"{path}.fingerprint", None, f"{type(error).__name__}: {error}")
+                self.found.give_up(f"{path}.{name}", None, f"{type(error).__name__}: {error}")
                 return {}
         return found if is_a(found, str | Mapping) else None
 

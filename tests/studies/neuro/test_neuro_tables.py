@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import datetime
 import json
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
@@ -16,8 +17,9 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_diabetes, load_linnerud, load_wine
 
-from fanfold.errors import ConfigError
-from fanfold.studies.neuro import NeuroConfig, columns, study
+from fanfold.errors import ConfigError, ReplayDivergence
+from fanfold.run_result import Run
+from fanfold.studies.neuro import NeuroConfig, columns, run_options, study
 from fanfold.studies.neuro.columns import Column, TableEncoder
 from fanfold.studies.neuro.config import source
 from fanfold.studies.neuro.data import Data, from_arrays, identity, load
@@ -559,3 +561,22 @@ def test_periods_are_refused_with_how_to_make_dates_of_them() -> None:
     with pytest.raises(ConfigError, match=r"'month' holds periods such as '2015-01'.*dt\.to_timestamp"):
         from_arrays(frame, np.arange(90) % 2)
     assert from_arrays(frame.assign(month=frame.month.dt.to_timestamp()), np.arange(90) % 2).table
+
+
+def test_a_run_on_a_table_that_changed_says_that_the_data_are_others(tmp_path: Path) -> None:
+    def begun(extra: int) -> Run[Any]:
+        path = written(tmp_path / "t.csv", ("a", "y"), [(row * row % 17 + extra, row % 2) for row in range(60)])
+        config = NeuroConfig(dataset=path, trials=2, population=2, epochs=1, results=None, baselines="no")
+        return study(config).run(**run_options(config), ledger=tmp_path / "runs.db", run="r")
+
+    recorded = begun(0)
+    assert begun(0).best.score == recorded.best.score
+    with pytest.raises(ReplayDivergence, match="the data are others"):
+        begun(1)
+    with sqlite3.connect(tmp_path / "runs.db") as ledger:  # as an earlier version wrote it down
+        kept = json.loads(ledger.execute("SELECT identity FROM run WHERE name = 'r'").fetchone()[0])
+        kept["parts"]["evaluate"] = {"evaluate.fingerprint": kept["parts"]["evaluate"]["evaluate.fingerprint"]}
+        ledger.execute("UPDATE run SET identity = ? WHERE name = 'r'", (json.dumps(kept),))
+    with pytest.raises(ReplayDivergence, match=r"evaluate was 'neuro-1@.* \(which stands for .*\bdata\b"):
+        begun(1)
+    assert begun(0).best.score == recorded.best.score

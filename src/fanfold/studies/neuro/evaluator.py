@@ -15,6 +15,7 @@ import torch
 
 from fanfold.blobs import fetched
 from fanfold.encoding import derive_seed, digest
+from fanfold.identity import told
 from fanfold.studies.neuro import genome as genomes
 from fanfold.studies.neuro import layout as layouts
 from fanfold.studies.neuro import morph, network, targets
@@ -43,6 +44,7 @@ _ASKED, _TIMES = 64, 5
 Cell = tuple[Any, Case, Ok | None]
 
 
+@told(data="the data are others: rows or values changed since the run began")
 @dataclass(frozen=True)
 class Trainer:
     """Trains networks: `case.data["epochs"]` epochs in all, from where the rung before left off.
@@ -92,6 +94,14 @@ class Trainer:
         return (
             f"neuro-1@{digest(repr((identity(self.source), settings, patience, self.latency, self.seed))).hex()[:16]}"
         )
+
+    @property
+    def fingerprint_of(self) -> dict[str, Any]:
+        """What the fingerprint stands for, in the words of the config."""
+        how = self.training
+        settings = {"batch_size": how.batch, "dtype": how.dtype, "max_batches": how.max_batches}
+        patience = {"epoch_patience": how.patience, "epoch_gain": how.gain}
+        return {**_told_apart(self.source), **settings, **patience, "latency": self.latency}
 
     def __call__(self, candidate: Any, case: Case, previous: Ok | None = None) -> Outcome:
         return self.evaluate_block([(candidate, case, previous)])[0]
@@ -210,6 +220,16 @@ class Examiner:
             found = float(targets.score(outputs, images.wanted(test.labels), target))
             said = targets.predictions(outputs, target).nan_to_num(0.0)
         return Ok(found, {"said": said.tolist(), "labels": test.labels.tolist()})
+
+
+def _told_apart(data: Data | Source) -> dict[str, Any]:
+    """What makes these data others than those of another run, by the names of the config."""
+    if isinstance(data, Data):
+        return {"data": data.digest}
+    held = {"dataset": data.name, "image_size": data.size, "split": data.seed}
+    held |= {name: getattr(data, name) for name in ("folder", "validation", "test", "augment")}
+    columns = {} if data.columns is None else vars(data.columns)
+    return held | {{"stamp": "data"}.get(name, name): value for name, value in columns.items()}
 
 
 def _job(
