@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import own_world
 import pytest
+from click.testing import CliRunner
 
+from fanfold.cli import cli
 from fanfold.errors import ConfigError
 from fanfold.studies.workflow import Config, Orders, OwnProblem, SpaceSettings, study
 
@@ -49,3 +52,49 @@ def test_what_a_space_has_no_use_for_is_refused() -> None:
         SpaceSettings(options=("ann", "bob"), slots=("monday",))
     with pytest.raises(ConfigError, match="least and most belong to kind='subset'"):
         SpaceSettings("assignment", ("ann", "bob"), ("monday",), most=1)
+
+
+@pytest.mark.parametrize("option", [{"red_agent": "SleepAgent"}, {"grain": "hosts"}, {"memory": True}, {"length": 30}])
+def test_what_belongs_to_cage_2_is_refused_beside_an_own_environment(option: dict[str, Any]) -> None:
+    (name,) = option
+    space = SpaceSettings("order", SPACE.options)
+    settings: dict[str, Any] = {"env": "own_world:make_env", "kept": "own_world:kept_order", "space": space}
+    with pytest.raises(ConfigError, match=f"{name}=.* CAGE-2.*leave it out"):
+        small(**settings, **option)
+    with pytest.raises(ConfigError, match=f"{name}=.* CAGE-2.*leave it out"):
+        small(env="own_world:make_env", mode="ppo", **option)
+    with pytest.raises(ConfigError, match=f"{name}=.* CAGE-2.*leave it out"):
+        study(small(**option), PROBLEM)
+    resumed = Config.formerly({**settings, **option})
+    assert Config(**resumed) == Config(**Config.formerly(settings)), "a run in which it did nothing continues"
+
+
+def test_a_space_says_what_is_wrong_with_its_function_same() -> None:
+    def nothing(workflow: Any) -> Any:
+        return None
+
+    def fails(workflow: Any) -> Any:
+        raise KeyError("belt")
+
+    def another(workflow: Any) -> Any:
+        return workflow[:2]
+
+    def reversed_(workflow: Any) -> Any:
+        return workflow[::-1]
+
+    for function, says in (
+        (nothing, r"`same` gave None for \S+: it must give a workflow"),
+        (fails, r"`same` raised KeyError: 'belt' \(test_own_problem.py, line \d+\)"),
+        (another, r"`same` gave .* for \S+: workflow '\S+' \(missing: "),
+        (reversed_, r"`same` makes \S+ of (\S+), and \1 of that: one workflow must"),
+    ):
+        with pytest.raises(ConfigError, match=says):
+            study(small(), OwnProblem(Orders(SPACE.options, same=function), own_world.make_env, own_world.kept_order))
+
+
+def test_a_search_without_a_compliant_policy_shows_how_compliance_rose(tmp_path: Path) -> None:
+    flags = ["--env", "own_world:make_env", "--kept", "own_world:kept_subset", "--space.kind", "subset"]
+    flags += ["--space.options", "press,oven,belt", "--total-episodes", "60", "--max-episodes-per-workflow", "10"]
+    flags += ["--compliance-threshold", "0.999", "--fresh-episodes", "8", "--results", "none"]
+    ending = CliRunner().invoke(cli, ["run", "workflow", *flags, "--ledger", str(tmp_path / "runs.db")]).output
+    assert "Best score so far" not in ending

@@ -21,6 +21,15 @@ from fanfold.studies.workflow.spaces import Assignments, Orders, Subsets, Workfl
 
 #: The names that CybORG and the documented system use for red agents.
 NAMES = {"B_lineAgent": "b_line", "MeanderAgent": "meander", "RedMeanderAgent": "meander", "SleepAgent": "sleep"}
+#: What only CAGE-2 has, and its values where nobody chose one (or None).
+OF_CAGE2 = {
+    "grain": "units",
+    "red_agent": "B_lineAgent",
+    "length": 100,
+    "green": False,
+    "observation": "cyborg",
+    "memory": False,
+}
 #: The attackers of `random`.
 RANDOM = ("b_line", "meander")
 
@@ -157,11 +166,20 @@ class WorkflowConfig(Settings):
 
     @classmethod
     def formerly(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Blue had no memory before there was an option for it."""
-        return {"memory": False, **fields}
+        """Blue had no memory before there was an option.  What is CAGE-2's did nothing beside other environments."""
+        idle = OF_CAGE2 if fields.get("env", CAGE2) != CAGE2 else ()
+        return {"memory": False, **{name: value for name, value in fields.items() if name not in idle}}
+
+    def check_other(self) -> None:
+        """Refuse what only CAGE-2 has, beside another environment."""
+        for name, usual in OF_CAGE2.items():
+            if (chosen := getattr(self, name)) not in (usual, None):
+                raise ConfigError(f"{name}={chosen!r} is for CAGE-2, and this is another environment: leave it out")
 
     def _check_mode(self) -> None:
         """Options that would not do what they say in this mode."""
+        if self.env != CAGE2:
+            self.check_other()
         own = self.kept is not None or bool(self.space.options)
         if self.env == CAGE2 and own:
             raise ConfigError(f"kept and space are for environments of your own: env={CAGE2!r} has its workflows")

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 import random
-import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,6 +23,7 @@ from fanfold.rl.policy import Mlp
 from fanfold.rl.training import remarks_of
 from fanfold.studies.workflow.compliance import Compliance, Marks, alignment, rate_of
 from fanfold.studies.workflow.spaces import Workflow, WorkflowSpace
+from fanfold.studies.workflow.user_code import user_code
 from fanfold.tensors import Arrays
 
 #: A share of an episode counts as so many fixes.
@@ -138,18 +137,11 @@ class KeptCollector(Collector):
 
     def _verdict(self, value: Any, episode: JudgedEpisode) -> float | list[Any]:
         """What `kept` says of an episode: a share, or a mark for every step."""
-        try:
+        with user_code("kept"):
             verdict: Any = self.kept(value, episode)
             if isinstance(verdict, int | float | np.number | np.bool_) or getattr(verdict, "ndim", None) == 0:
                 return _share(float(verdict))
             return _marks(verdict, len(episode.rewards))
-        except FanfoldError:
-            raise
-        except Exception as error:
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            raise ConfigError(
-                f"`kept` raised {type(error).__name__}: {error} ({Path(place.filename).name}, line {place.lineno})"
-            ) from error
 
     def _judged(self, steps: Trajectories) -> tuple[list[int], list[int], Array]:
         """Of each episode the fixes that counted and those that kept to the workflow, and the bonus of every step."""

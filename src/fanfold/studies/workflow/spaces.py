@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fanfold.errors import ConfigError, nearest
+from fanfold.studies.workflow.user_code import user_code
 
 #: As a ledger keeps it: the names of an order; `+name` for each member of a subset; `slot=option` for each slot.
 Workflow: TypeAlias = tuple[str, ...]
@@ -88,9 +89,27 @@ class WorkflowSpace(ABC):
         """The one of several workflows that are the same to the environment that stands for all of them."""
         if self.same is None:
             return workflow
-        value = self.same(self.value(workflow))
+        found = self._like(workflow)
+        if (again := self._like(found)) != found:
+            raise ConfigError(
+                f"`same` makes {show(found)} of {show(workflow)}, and {show(again)} of that: one workflow must stand "
+                "for all that are the same, also for itself"
+            )
+        return found
+
+    def _like(self, workflow: Workflow) -> Workflow:
+        """What the function of the user makes of a workflow."""
+        assert self.same is not None
+        with user_code("same"):
+            value = self.same(self.value(workflow))
         words = [f"{slot}={option}" for slot, option in value.items()] if isinstance(value, Mapping) else value
-        return self.checked(words if isinstance(words, list | tuple) else sorted(words))
+        gave = f"`same` gave {value!r:.80} for {show(workflow)}"
+        if isinstance(words, str) or not isinstance(words, Iterable):
+            raise ConfigError(f"{gave}: it must give a workflow as it gets one, such as {self.value(workflow)!r}")
+        try:
+            return self.checked(words if isinstance(words, list | tuple) else sorted(words))
+        except ConfigError as error:
+            raise ConfigError(f"{gave}: {error}") from None
 
     @functools.cached_property
     def arms(self) -> tuple[Workflow, ...] | None:

@@ -36,6 +36,7 @@ def study(config: WorkflowConfig, own: OwnProblem | None = None) -> Study[Any]:
 
 def _check_own(config: WorkflowConfig, own: OwnProblem) -> None:
     """Refuse settings that would do something else than they say for a problem that comes beside them."""
+    config.check_other()
     if config.mode == "ppo":
         raise ConfigError(
             "mode='ppo' trains one policy of CAGE-2, and not for this problem: use another mode, or fanfold.rl.train"
