@@ -68,8 +68,9 @@ def _parts(run: Run[Any], shown: Presentation, candidate: Any, fruitful: bool) -
     elif sections:
         yield _block(sections[0], WINNER)
         sections = sections[1:]
-    charts = [section for section in sections if _moves(section)]
-    if chart := _chart(charts[0]) if charts else _history(run, shown):
+    courses = [section for section in sections if section.curves]  # the study's own, also where nothing moved
+    moving = [section for section in courses if _moves(section)]
+    if chart := _chart(moving[0]) if moving else [] if courses else _history(run, shown):
         yield chart
     for section in sorted(sections, key=lambda section: bool(section.rows and section.brief is None)):
         if not section.curves and not _is_note(section) and (block := _block(section, TABLE)):

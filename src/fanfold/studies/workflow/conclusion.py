@@ -114,7 +114,7 @@ class SearchConclusion:
             shown.side_by_side(scores, chosen is not best),
             shown.ranked_trainings(told, threshold),
             shown.belief_table(beliefs, told, space),
-            shown.regret_table(course, reference, whose),
+            shown.regret_table(told, course, reference, whose),
             shown.endings(told),
             shown.family(told),
             *shown.episode(best.data),

@@ -290,9 +290,14 @@ def _by_place(beliefs: Sequence[Belief[Workflow]], options: Sequence[str]) -> Dr
     return drawings.grid(list(options), places, values, low=ends[0], high=ends[1], across=titles[0], down=titles[1])
 
 
-def regret_table(course: Sequence[Sequence[Any]], reference: float | None, whose: str) -> Section:
+def regret_table(
+    told: Sequence[FinishedTraining], course: Sequence[Sequence[Any]], reference: float | None, whose: str
+) -> Section:
     if reference is None:
-        return Section("Regret", "No policy was compliant, so there is nothing to compare with.")
+        rates = itertools.accumulate((each.rate for each in told), max)
+        best = Curve("best compliance", tuple((float(row[0]), rate) for row, rate in zip(course, rates)))
+        text = "No policy was compliant, so there is nothing to compare with."
+        return Section("Regret", text, curves=(best,), across="episodes learnt from", up="best compliance so far")
     every = max(1, len(course) // 20)
     rows = tuple(
         (number, *row) for number, row in enumerate(course, 1) if number % every == 0 or number in (1, len(course))
