@@ -170,6 +170,19 @@ def test_exit_codes_and_versions_are_those_of_the_console_script(tmp_path: Path)
 
 
 @pytest.mark.slow
+def test_arguments_that_cannot_be_read_are_refused_before_anything_is_done(tmp_path: Path) -> None:
+    command = ["run", "critic", "--model", "simulated/m", "--total", "3", "--pinned"]
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    for word, environment, remedy in (
+        ("Sé breve", ascii_only, "set PYTHONUTF8=1"),
+        (os.fsdecode(b"S\xe9 breve"), {"PYTHONUTF8": "1"}, "cannot be read as utf-8"),
+    ):
+        done = call(tmp_path, *command, word, **environment)
+        assert done.returncode == 2 and remedy in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
 def test_an_unexpected_error_keeps_its_traceback(tmp_path: Path) -> None:
     code = (
         "import fanfold.ledger\nfrom fanfold.cli import main\n"

@@ -88,9 +88,10 @@ class Commands(click.Group):
             echo(f"note: `fanfold {args[0]} ...` is now `fanfold {' '.join(words[:2])} ...`", err=True)
         return super().resolve_command(ctx, words)
 
-    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+    def make_context(self, info_name: str | None, args: list[str], *more: Any, **extra: Any) -> click.Context:
         with _legible():
-            return super().make_context(*args, **extra)
+            _check_texts(args)
+            return super().make_context(info_name, args, *more, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -122,6 +123,17 @@ def _legible() -> Iterator[None]:
     except click.ClickException as error:
         vars(error)["message"] = printable(error.message)  # click calls it final
         raise
+
+
+def _check_texts(args: list[str]) -> None:
+    """Bytes that are no text can be neither written down nor compared: they are refused before anything is done."""
+    for word in args:
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            encoding = sys.getfilesystemencoding()
+            remedy = "write it in UTF-8, or rename the file" if encoding == "utf-8" else "set PYTHONUTF8=1"
+            raise click.UsageError(f"{word} cannot be read as {encoding}: {remedy}") from None
 
 
 def exit_code(error: FanfoldError) -> int:
