@@ -408,6 +408,15 @@ def test_a_changed_row_of_the_file_is_said_in_words(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("search", ["guided", "random", "genetic"])
+def test_problems_without_an_answer_are_no_examples(search: Any, tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "a.csv", ("letter",), [(f"Draft a letter to customer {n}.",) for n in range(40)])
+    read: dict[str, Any] = {"grader": "regex:pattern=know", "input_field": "letter", "search": search}
+    config = PromptsConfig(task=path, model=("simulated/gpt-4o-mini",), trials=3, **read)
+    run = study(config).run("async:8")
+    assert run.summary is not None and run.summary.prompt("Hello.").count("customer") == 0
+
+
 def test_a_part_of_the_split_that_is_none_is_none_with_a_budget_too(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "a.csv", ("text", "label"), reviews(200))
     config = PromptsConfig(task=path, model=("simulated/gpt-4o-mini",), calls=120, validation=0, held_out=10)

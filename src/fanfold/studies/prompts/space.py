@@ -49,8 +49,9 @@ def material_of(config: PromptsConfig, task: Task, split: Split) -> Material:
 
 
 def shown_by(config: PromptsConfig, split: Split) -> tuple[Problem, ...]:
-    """The problems that prompts may show as examples."""
-    return (*split.examples, *((*split.train, *split.validation) if config.show_train else ()))
+    """The problems that prompts may show as examples: one without an answer is none."""
+    problems = (*split.examples, *((*split.train, *split.validation) if config.show_train else ()))
+    return tuple(problem for problem in problems if problem.shown)
 
 
 def fitting_examples(config: PromptsConfig, task: Task, split: Split) -> int:
