@@ -417,6 +417,17 @@ def test_problems_without_an_answer_are_no_examples(search: Any, tmp_path: Path)
     assert run.summary is not None and run.summary.prompt("Hello.").count("customer") == 0
 
 
+def test_nobody_is_told_that_the_right_answer_is_none(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "a.csv", ("letter",), [(f"Draft a letter to customer {n}.",) for n in range(40)])
+    read: dict[str, Any] = {"grader": "regex:pattern=polite", "input_field": "letter", "writer": "simulated/writer"}
+    run = study(PromptsConfig(task=path, model=("simulated/gpt-4o-mini",), trials=6, **read)).run("async:8")
+    failures = [case for result in run.results() for case in result.candidate.get("failures", ())]
+    assert failures and {case["expected"] for case in failures} == {""}
+    assert run.summary is not None
+    (held,) = [section for section in run.summary.sections if section.title == "Held-out problems"]
+    assert {row[1] for row in held.rows} == {""}
+
+
 def test_a_part_of_the_split_that_is_none_is_none_with_a_budget_too(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "a.csv", ("text", "label"), reviews(200))
     config = PromptsConfig(task=path, model=("simulated/gpt-4o-mini",), calls=120, validation=0, held_out=10)

@@ -21,7 +21,7 @@ from fanfold.strategies import Sweep
 from fanfold.strategies.pareto import fronts
 from fanfold.studies.prompts.against import Course, cells, course, held_out_curves
 from fanfold.studies.prompts.config import PromptsConfig
-from fanfold.studies.prompts.evaluator import PromptsEvaluator, cases
+from fanfold.studies.prompts.evaluator import PromptsEvaluator, cases, expected
 from fanfold.studies.prompts.lineage import lineage
 from fanfold.studies.prompts.objectives import by_problem, interval_of, oks, points_of
 from fanfold.studies.prompts.shown import at_list_price, short_prompt
@@ -228,7 +228,7 @@ class PromptsConclusion:
     def _cases(self, held: Result[Any] | None) -> Section:
         if held is None:
             return Section("Held-out problems", "not scored")
-        answers = {case.id: str(case.data["answer"]) for case in cases(self.split.held_out, self.config.model)}
+        answers = {case.id: expected(case.data["answer"]) for case in cases(self.split.held_out, self.config.model)}
         rows = [(case, answers.get(case, ""), *_answer(outcome)) for case, outcome in held.outcomes.items()]
         wrong_first = sorted(rows, key=lambda row: row[3] == "right")
         columns = ("problem", "expected", "said", "")

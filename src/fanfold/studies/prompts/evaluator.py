@@ -147,7 +147,7 @@ class PromptsEvaluator:
         if (price := self.price or asked.price) is not None:
             data["price"] = price.cost(reply.input_tokens, reply.output_tokens)
         if grade.score < 1.0 or self.writer:
-            data |= {"input": problem.input[:KEPT], "expected": str(problem.answer)[:KEPT]}
+            data |= {"input": problem.input[:KEPT], "expected": expected(problem.answer)}
         if self.writer:
             data |= {"reply": reply.text.strip()[:LONGEST_REPLY], "feedback": grade.feedback[:LONGEST_REPLY]}
             fits = len(problem.input) <= KEPT and len(reply.text) <= LONGEST_REPLY
@@ -160,7 +160,7 @@ class PromptsEvaluator:
         """A wrong answer: with this prompt the model will never answer, and the other problems still count."""
         self._first.wrong(f"a problem counts as wrong because its prompt is not taken: {why}")
         data: dict[str, Any] = {"said": f"({why})"[:KEPT], "input": problem.input[:KEPT]}
-        data |= {"expected": str(problem.answer)[:KEPT], "tokens": 0}
+        data |= {"expected": expected(problem.answer), "tokens": 0}
         if self.writer:
             data |= {"reply": "", "feedback": why[:LONGEST_REPLY], "worked": False}
         return Ok(0.0, data | ({"genome": genome} if isinstance(candidate, Written) else {}))
@@ -192,6 +192,11 @@ class PromptsEvaluator:
         label = genome.labels[0].strip()
         next_example = ["\n\n", *([f"\n{label}"] if label else [])] if raw and "\n" not in self.task.stop else []
         return list(dict.fromkeys([*self.task.stop, *next_example]))
+
+
+def expected(answer: Any) -> str:
+    """The right answer as people and writers read it; empty where there is none."""
+    return "" if answer is None else str(answer)[:KEPT]
 
 
 def _is_about_prompt(error: str) -> bool:
