@@ -363,3 +363,10 @@ def test_results_that_cannot_be_written_are_refused_before_anything_is_trained()
         ConfigError, match=r"results=.* cannot be written: .*test_neuro_study\.py is a file; name anoth"
     ):
         study(config(results=f"{__file__}/networks"))
+
+
+def test_that_weights_count_in_training_alone_is_said() -> None:
+    images, labels = np.zeros((60, 6, 6)) + np.arange(60)[:, None, None], np.arange(60) % 2
+    data = from_arrays(images, labels, weights=np.arange(60) % 3)
+    (note,) = study(NeuroConfig(trials=2, results=None), data).remarks
+    assert note.startswith("weights count in training alone")

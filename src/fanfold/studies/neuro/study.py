@@ -99,6 +99,11 @@ def _unread(config: NeuroConfig, data: Data) -> list[str]:
     names = [name for name in (*OF_SOURCE, "validation") if getattr(config, name) != getattr(NeuroConfig, name)]
     names += ["augment"] * (config.augment not in ("none", data.augment))
     notes = [f"{', '.join(names)}: not used, because the data are given; say it to from_arrays"] if names else []
+    if data.train.weights is not None:
+        notes.append(
+            "weights count in training alone: to choose, calibrate and score networks, every row of the other parts "
+            "counts once"
+        )
     if config.augment == "none" != data.augment and "data" not in config.augments:
         notes.append(
             f"augment={data.augment!r} of the data is not used, because each network has its own: say it to "
