@@ -232,6 +232,15 @@ def test_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:
         classifier.save(tmp_path / "taken")
 
 
+def test_a_sequence_of_one_channel_may_be_given_without_it(tmp_path: Path) -> None:
+    shape = Shape(1, 1, 20, 3, "sequence")
+    classifier = a_classifier(NetworkGenome((Conv(4, 3, "relu"),), (), "none", 0.0, "sgd", 0.01), shape)
+    classifier.save(tmp_path)
+    network, images = loaded(tmp_path).load(), torch.from_numpy(some_images(shape, 5)).float()
+    for form in (images[:, 0, 0], images[:, 0], images):
+        np.testing.assert_allclose(network(form).detach().numpy(), expected(classifier, images.numpy()), rtol=1e-4)
+
+
 def loaded(folder: Path) -> Any:
     spec = importlib.util.spec_from_file_location("model", folder / "model.py")
     assert spec is not None and spec.loader is not None

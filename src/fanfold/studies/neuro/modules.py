@@ -90,6 +90,7 @@ def source(genomes: Sequence[NetworkGenome], shape: Shape, classes: tuple[str, .
         about=said,
         classes=repr(classes),
         channels=shape.channels,
+        flat=":, None, None" if shape.kind == "sequence" else "..., None, None",
         helpers="".join(helpers),
         made="\n".join(f"        {line}" for line in made),
         flow="\n".join(f"        {line}" for line in flow),
