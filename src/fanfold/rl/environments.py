@@ -30,6 +30,7 @@ TOGETHER = 64
 _PORTION = 2**20
 #: What a reward usually is.  Anything else is made a number first.
 _NUMBERS = (float, int, np.number)
+_NOT_FINITE = "an observation is not a finite number of 32 bits (up to 3.4e38)"
 _LOCAL = threading.local()
 #: The lanes of each environment, those of all threads.
 _HELD: weakref.WeakKeyDictionary[Environment, list[_Lanes]] = weakref.WeakKeyDictionary()
@@ -132,11 +133,12 @@ class _Stage:
             if not self.lanes:
                 return np.zeros((0, 0), np.float32)
             kind = self.lanes[0].encoder.dtype
-            inputs = np.concatenate(self.seen, dtype=kind, casting="unsafe").reshape(len(self.lanes), -1)
+            with np.errstate(over="ignore"):  # said below
+                inputs = np.concatenate(self.seen, dtype=kind, casting="unsafe").reshape(len(self.lanes), -1)
             if np.isfinite(inputs).all():
                 return inputs
             for place in np.flatnonzero(~np.isfinite(inputs).all(axis=1)).tolist():
-                self._fail(place, tick + 1, FloatingPointError("an observation is not a finite number"))
+                self._fail(place, tick + 1, FloatingPointError(_NOT_FINITE))
                 self._begin(place, tick)
 
     def step(self, chosen: Array, rewards: list[float], tick: int) -> None:
@@ -175,7 +177,7 @@ def checked_reward(reward: Any) -> Any:
 def checked_row(row: Array) -> Array:
     """An observation of nothing but finite numbers."""
     if not np.isfinite(row).all():
-        raise FloatingPointError("an observation is not a finite number")
+        raise FloatingPointError(_NOT_FINITE)
     return row
 
 

@@ -38,7 +38,8 @@ class Encoder:
 
     def __call__(self, observation: Any) -> Array:
         """A row of its own: some environments write over what they gave."""
-        return np.array(self._encode(observation), self.dtype)
+        with np.errstate(over="ignore"):  # who gets the row asks whether it is finite
+            return np.array(self._encode(observation), self.dtype)
 
     def decode(self, rows: Array) -> Any:
         """The observations that rows were made of: an array of them, or a list where they have parts."""
@@ -58,6 +59,13 @@ def images_in(space: Any) -> list[str]:
     parts = space.spaces.items() if kind_of(space) == "Dict" else enumerate(space.spaces)
     nested = [(str(name), part, images_in(part)) for name, part in parts]
     return [path for name, part, more in nested for path in [name] * is_image(part) + [f"{name}.{m}" for m in more]]
+
+
+def marking_columns(space: Any) -> int:
+    """How many numbers of an observation only mark which value a choice has."""
+    if kind_of(space) in ("Dict", "Tuple"):
+        return sum(map(marking_columns, space.spaces.values() if kind_of(space) == "Dict" else space.spaces))
+    return _encoding(space)[0] if kind_of(space) in ("Discrete", "MultiDiscrete") else 0
 
 
 def kind_of(space: Any) -> str:

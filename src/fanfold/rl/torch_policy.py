@@ -183,7 +183,7 @@ class TorchPolicy:
         known: dict[Any, Any] = _LOCAL.__dict__.setdefault("modules", {})
         module, loaded = known.get((self.make, self.spaces, device), (None, None))
         if loaded is not weights:
-            module = self.make(self.spaces).to(device) if module is None else module
+            module = self._built().to(device) if module is None else module  # lazy layers have their sizes then
             _load(module, weights)
             known[self.make, self.spaces, device] = module.eval(), weights
         return module

@@ -21,7 +21,7 @@ from fanfold.rl.learner import Learner
 from fanfold.rl.making import LONGEST, Environment, closed, named
 from fanfold.rl.policy import Mlp, Policy
 from fanfold.rl.shown import played
-from fanfold.rl.spaces import images_in, is_image
+from fanfold.rl.spaces import images_in, is_image, marking_columns
 from fanfold.rl.torch_policy import Network, TorchPolicy, convolutions
 from fanfold.rl.updates import updates
 from fanfold.run_options import RunOptions
@@ -92,6 +92,8 @@ def study_of(
 
 #: Beyond this, numbers of 32 bits are more than 1 apart.
 PRECISE = 2.0**24
+#: Beyond so many columns that mark values, steps take milliseconds.
+MARKS = 2000
 #: Wrappers that come to depend on what was played in them, and why to leave them out.
 _REMEMBERING = {
     "NormalizeObservation": (
@@ -119,10 +121,20 @@ def remarks_of(
 ) -> tuple[str, ...]:
     """What was inferred about the environment, also from the first observations of episodes of one seed."""
     remarks, first = [], begun[0]
-    if (most := float(np.abs(first).max(initial=0.0))) > PRECISE:
+    if not np.isfinite(first).all():
+        remarks.append(
+            f"{env.name} begins with an observation that is not a finite number of 32 bits (up to 3.4e38), and such "
+            "episodes fail: let it scale or clip what it observes"
+        )
+    elif (most := float(np.abs(first).max(initial=0.0))) > PRECISE:
         remarks.append(
             f"{env.name} observes numbers as large as {most:.3g}, of which seven digits are seen: let it subtract a "
             "constant if small differences matter"
+        )
+    if (columns := marking_columns(made.observation_space)) > MARKS:
+        remarks.append(
+            f"{env.name} observes values by their numbers, which become {columns:,} columns of 0 and 1: that is slow, "
+            "and each value is learnt by itself. Let it observe in a Box what makes values alike, such as coordinates"
         )
     remarks += _of_network(env, made.observation_space, policy, first, device)
     remembering = [each for each in _REMEMBERING if each in _wrappers(made)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from fanfold.rl import Agent, train
 from fanfold.rl.agent import card_of
 from fanfold.rl.config import RlConfig
 from fanfold.rl.environments import policy_for
-from fanfold.rl.exports import export
+from fanfold.rl.exports import export, to_torchscript
 from fanfold.rl.making import Environment, name_of
 from fanfold.rl.space_json import space_from_json, space_to_json
 from fanfold.rl.torch_policy import convolutions
@@ -285,7 +286,10 @@ def test_an_episode_that_fails_while_playing_is_shown_with_its_traceback() -> No
 
 @pytest.mark.parametrize(
     ("observed", "step", "message"),
-    [(False, 3, "the reward nan is not a finite number"), (True, 4, "an observation is not a finite number")],
+    [
+        (False, 3, "the reward nan is not a finite number"),
+        (True, 4, "an observation is not a finite number of 32 bits (up to 3.4e38)"),
+    ],
 )
 def test_what_is_not_a_number_fails_while_playing_as_it_does_in_training(
     observed: bool, step: int, message: str
@@ -329,6 +333,25 @@ def test_an_episode_becomes_a_picture_that_moves(tmp_path: Path) -> None:
     path = _picture(episode, tmp_path / "new")
     with image.open(path) as picture:
         assert picture.n_frames > 5 and picture.size == (48, 16)
+
+
+def test_a_network_with_lazy_layers_is_exported() -> None:
+    torch = pytest.importorskip("torch")
+
+    class Lazy(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self, spaces: Any) -> None:
+            super().__init__()
+            self.act, self.value = torch.nn.LazyLinear(spaces.outputs), torch.nn.LazyLinear(1)
+
+        def forward(self, observations: Any) -> Any:
+            return self.act(observations), self.value(observations)
+
+    env = Environment.of(lambda: Spaces(Box(-1, 1, (3,), np.float32), Discrete(3)))
+    policy = chosen_policy(RlConfig(), env, Lazy)
+    agent = Agent(policy, policy.initial(1), {**card_of(env), "greedy": True})
+    script = torch.jit.load(io.BytesIO(to_torchscript(agent)))
+    rows = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
+    assert np.allclose(script(torch.from_numpy(rows)).numpy(), policy.outputs(agent.weights, rows), atol=1e-5)
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:

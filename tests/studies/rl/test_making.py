@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from fanfold.rl import Agent, train
 from fanfold.rl.agent import card_of
 from fanfold.rl.config import RlConfig
 from fanfold.rl.environments import play, policy_for
+from fanfold.rl.failures import TooManyFailures
 from fanfold.rl.making import Environment
 from fanfold.rl.training import study_of
 
@@ -192,6 +194,38 @@ def test_numbers_too_large_for_their_differences_are_said() -> None:
 
     (remark, _) = study_of(RlConfig(), Environment.of(Clock)).remarks
     assert "observes numbers as large as 1.7e+09, of which seven digits are seen: let it subtract" in remark
+
+
+def test_numbers_beyond_32_bits_are_said_as_what_they_are() -> None:
+    class Huge(rl_world.Walk):
+        def __init__(self, begins: float = 1e200) -> None:
+            super().__init__()
+            self.observation_space, self.begins = gymnasium.spaces.Box(-np.inf, np.inf, (1,), np.float64), begins
+
+        def _seen(self) -> Any:
+            return np.array([1e200 if self.age else self.begins])
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (remark, _) = study_of(RlConfig(), Environment.of(Huge)).remarks
+        assert "not a finite number of 32 bits (up to 3.4e38), and such episodes fail: let it scale or clip" in remark
+        with pytest.raises(TooManyFailures, match=r"an observation is not a finite number of 32 bits \(up to 3.4e38\)"):
+            train(Huge, env_kwargs={"begins": 1.0}, total_episodes=20, fresh_episodes=2)
+
+
+@pytest.mark.parametrize(("values", "said"), [(200_000, 1), (500, 0)])
+def test_values_that_become_very_many_columns_are_said(values: int, said: int) -> None:
+    class Numbered(rl_world.Walk):
+        def __init__(self) -> None:
+            super().__init__()
+            number = gymnasium.spaces.Discrete(values)
+            self.observation_space = gymnasium.spaces.Dict({"place": number, "age": gymnasium.spaces.Box(0, 20, (1,))})
+
+        def _seen(self) -> Any:
+            return {"place": self.age, "age": np.array([self.age], np.float32)}
+
+    remarks = study_of(RlConfig(), Environment.of(Numbered)).remarks
+    assert len([each for each in remarks if "which become 200,000 columns of 0 and 1: that is slow" in each]) == said
 
 
 def test_episodes_without_a_time_limit_are_cut_off() -> None:

@@ -91,10 +91,8 @@ class WorkflowSpace(ABC):
             return workflow
         found = self._like(workflow)
         if (again := self._like(found)) != found:
-            raise ConfigError(
-                f"`same` makes {show(found)} of {show(workflow)}, and {show(again)} of that: one workflow must stand "
-                "for all that are the same, also for itself"
-            )
+            said = f"`same` makes {show(found)} of {show(workflow)}, and {show(again)} of that"
+            raise ConfigError(f"{said}: one workflow must stand for all that are the same, also for itself")
         return found
 
     def _like(self, workflow: Workflow) -> Workflow:
