@@ -123,6 +123,20 @@ def test_only_settings_that_differ_are_listed(as_json: Json, folder: Path) -> No
     assert "window" not in settings and "strategy" not in settings
 
 
+def test_the_names_of_settings_are_not_cut_and_parts_of_another_kind_are_one_line(
+    fanfold: Fanfold, as_json: Json, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, strategy in (("drawn", "random"), ("genes", "genetic")):
+        fanfold("run", "functions", "--strategy", strategy, "--trials", "10", "--run", name)
+    settings = as_json("compare", "drawn", "genes")["settings"]
+    assert settings["fields.strategy"] == {"drawn": "random", "genes": "genetic"}
+    parts = [name for name in settings if name.startswith("parts.")]
+    assert parts and list(settings)[-len(parts) :] == parts and all(None not in settings[n].values() for n in parts)
+    monkeypatch.setenv("COLUMNS", "70")
+    shown = fanfold("compare", "drawn", "genes").stdout
+    assert all(name in shown for name in settings)
+
+
 def test_one_run_is_not_a_comparison(fanfold: Fanfold, folder: Path) -> None:
     search("only", [1])
     assert "two runs or more" in fanfold("compare", "only", code=2).stderr

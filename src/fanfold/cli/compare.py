@@ -82,7 +82,7 @@ def _say(comparison: Comparison) -> None:
     if comparison.settings:
         say("\nSettings that differ")
         settings = [[name, *(_short(value) for value in values)] for name, values in comparison.settings.items()]
-        say(table(["setting", *comparison.names], settings))
+        say(table(["setting", *comparison.names], settings, whole=["setting"]))
 
 
 def _short(value: Any) -> str:

@@ -13,6 +13,9 @@ from fanfold.metrics import Metric, held_out, metrics
 from fanfold.stats import Paired, mcnemar, paired
 from fanfold.types import Ok
 
+#: What the names of those settings begin with that a run takes from the objects it is made of.
+_PARTS = "parts."
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:
@@ -97,10 +100,16 @@ def _scores(view: RunView, trial: int | None) -> dict[str, float]:
 
 
 def _differing(views: Sequence[RunView]) -> dict[str, tuple[Any, ...]]:
+    """The settings that differ: first those that were given, then the parts that all runs have."""
     settings = [_flat({**view.info.identity, **view.info.meta}) for view in views]
     names = dict.fromkeys(name for run in settings for name in run if name != "options.run")
     values = {name: tuple(run.get(name) for run in settings) for name in names}
-    return {name: column for name, column in values.items() if any(value != column[0] for value in column)}
+    differing = {name: column for name, column in values.items() if any(value != column[0] for value in column)}
+    given = {name: column for name, column in differing.items() if not name.startswith(_PARTS)}
+    # Of parts of another kind the line of the kind says enough.
+    return given | {
+        name: column for name, column in differing.items() if name.startswith(_PARTS) and None not in column
+    }
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
