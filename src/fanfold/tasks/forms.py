@@ -86,7 +86,8 @@ def form_of(problems: Sequence[Problem]) -> AnswerForm:
         return AnswerForm("JSON", {"kind": "json"}, 2 * tokens + 32, ("\n\n",), ("Reply with JSON only.",), lists=lists)
     labels = _labels(answers)
     if (numeric := _numeric(problems, answers)) is not None:
-        return _numbers(numeric, answers, labels)
+        plain = [str(reading.meant(problem.answer)) for problem in problems]  # not 0.10000000149011612
+        return _numbers(numeric, answers, labels, fine=any(map(_FINE.search, plain)))
     if labels is not None:
         clauses = (f"Reply with one of: {', '.join(labels)}.",) if len(labels) <= 12 else ()
         grader = {"kind": "exact", "first_line": True, "among": list(labels)}
@@ -103,13 +104,14 @@ def form_of(problems: Sequence[Problem]) -> AnswerForm:
     return AnswerForm("a few lines", {"kind": "exact"}, tokens + 24, stop)
 
 
-def _numbers(grader: Mapping[str, Any], answers: Sequence[str], labels: tuple[str, ...] | None) -> AnswerForm:
+def _numbers(
+    grader: Mapping[str, Any], answers: Sequence[str], labels: tuple[str, ...] | None, *, fine: bool
+) -> AnswerForm:
     if any("####" in answer for answer in answers):  # with the way to it
         return AnswerForm("numbers", grader, 256, ("\n\n",))
     if labels is not None and len(labels) <= 6:
         clause = f"Reply with one of: {', '.join(labels)}."
         return AnswerForm(_counted(labels, answers, "numbers"), grader, 12, ("\n",), (clause,), labels)
-    fine = any(map(_FINE.search, answers))
     exactly = " with many decimals, and a reply must have all (or --grader numeric:tolerance=0.01)" if fine else ""
     return AnswerForm(f"numbers{exactly}", grader, 24, ("\n\n",), ("Reply with the number only.",))
 

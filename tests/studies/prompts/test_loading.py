@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import struct
 import sys
 import types
 from pathlib import Path
@@ -392,6 +393,11 @@ def test_numbers_that_no_reply_will_have_exactly_are_said(tmp_path: Path) -> Non
     assert "numbers with many decimals" in task.source and "numeric:tolerance=0.01" in task.source
     plain = load(csv(tmp_path / "b.csv", "text,share\n" + "".join(f"{n} of 7,{n / 4}\n" for n in range(20))))
     assert "answers are numbers: graded as numeric" in plain.source
+    single = [struct.unpack("f", struct.pack("f", n / 10))[0] for n in range(20)]
+    rows = load([{"text": f"{n} of 10", "share": share} for n, share in enumerate(single)])
+    assert rows.problems[1].answer == 0.10000000149011612
+    assert "answers are numbers: graded as numeric" in rows.source
+    assert asyncio.run(rows.grader("It is 0.1", rows.problems[1])).score == 1
 
 
 @pytest.mark.parametrize(
