@@ -52,6 +52,13 @@ def test_a_page_takes_its_ledger_as_every_command_does(mixed: None, fanfold: Fan
     fanfold("view", "other.db", "--save", "argument.html")
     assert "mixed" in Path("flag.html").read_text() and Path("argument.html").exists()
     fanfold("view", "--ledger", "gone.db", "--save", "gone.html", code=3)
+    assert "name one LEDGER" in fanfold("view", "other.db", "more.db", "--save", "both.html", code=2).stderr
+    assert "one --run" in fanfold("view", "other.db", "--run", "a", "--run", "b", "--save", "b.html", code=2).stderr
+
+
+def test_a_report_is_not_written_under_the_name_of_a_picture(mixed: None, fanfold: Fanfold) -> None:
+    refused = fanfold("report", "mixed", "-o", "run.png", code=2).stderr
+    assert "name it run.html" in refused and "--png CHART" in refused and not Path("run.png").exists()
 
 
 def test_runs_are_listed_newest_first(fanfold: Fanfold, as_json: Json, mixed: None) -> None:

@@ -63,6 +63,8 @@ def view(
     if runs and save is None:
         raise ConfigError("--run chooses what --save writes: add --save FILE")
     if save is not None:
+        if len(paths) > 1 or len(runs) > 1:
+            raise ConfigError("--save writes one run of one ledger: name one LEDGER and one --run")
         _save(paths[0], runs, save, png)
         return
     from fanfold.ledger import Ledger

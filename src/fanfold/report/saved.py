@@ -22,6 +22,8 @@ from fanfold.summary import Section
 
 #: The bytes of data that a file may hold, and how many of the best candidates, and of their cells, are tried.
 MOST_BYTES, CANDIDATES, CELLS = 4_000_000, 100, 2000
+#: Endings of files that nobody expects a page in.
+PICTURES = (".png", ".svg", ".jpg", ".jpeg", ".pdf")
 #: The rows and columns of the matrix.
 ROWS, COLUMNS = 320, 1024
 
@@ -30,13 +32,20 @@ _encode = msgspec.json.Encoder().encode
 
 def check_report(path: str | Path) -> None:
     """Refuse a place where a report cannot be written, before the run that it is about."""
-    with _explained(Path(path)):
-        check_place(Path(path))
+    path = Path(path)
+    if path.suffix.lower() in PICTURES:
+        raise ConfigError(
+            f"{path} would be a page of HTML: name it {path.with_suffix('.html')}; `fanfold view --save {path} --png "
+            "CHART` draws a chart"
+        )
+    with _explained(path):
+        check_place(path)
 
 
 def write_report(ledger: Ledger | str | Path, run_name: str, path: str | Path) -> Path:
     """Write the page of a run to `path`, and return the path."""
     path = Path(path)
+    check_report(path)
     if not isinstance(ledger, Ledger):
         with Ledger(ledger, readonly=True) as opened:
             return write_report(opened, run_name, path)
