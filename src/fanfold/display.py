@@ -10,9 +10,10 @@ import math
 import os
 import sys
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from typing import Any, TypeAlias
 
@@ -52,11 +53,11 @@ def display(
 ) -> Iterator[Watcher | None]:
     """A watcher for a run that ends by the rule `stop`.  What goes wrong in it ends the display, not the run.
 
-    `shown` describes a told trial, and `unit` is what trials are called.  `wanted=None` shows a
-    run only to a person who waits for it: at a terminal or in a notebook.
+    `shown` describes a told trial, and `unit` is what trials are called.  `wanted=None` shows a run only to a person
+    who waits for it, at a terminal or in a notebook, and warns others of a long outage.
     """
     if not (_someone_waits() if wanted is None else wanted):
-        yield None
+        yield None if wanted is False else _warn
         return
     view = _view(stop, shown, colourless)
     view.state.unit = unit
@@ -80,6 +81,13 @@ def display(
         yield watch
     finally:
         _quietly(view.close)
+
+
+def _warn(event: Event) -> None:
+    """Say what would look like a run that hangs, where nothing else is shown."""
+    if isinstance(event, Notice) and event.topic == "outage":
+        with suppress(Warning):  # where all warnings are errors, this one is none
+            warnings.warn(event.message, stacklevel=2)
 
 
 def _quietly(call: Callable[[], None]) -> None:

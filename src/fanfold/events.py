@@ -86,7 +86,7 @@ class Ticked:
 class Notice:
     """One sentence the user should read: a window too small for the slots, a worker replaced, a stop begun.
 
-    `topic` is `parameters` where it is about what a model takes.
+    `topic` is `parameters` where it is about what a model takes, and `outage` where no call gets on.
     """
 
     message: str

@@ -317,6 +317,19 @@ def test_waiting_an_outage_of_an_hour_less_a_bit_fails_nothing_and_says_what_is_
         assert wait.until is not None and now - 20.5 <= wait.until <= now + 31, "the next try, or the one under way"
 
 
+@pytest.mark.parametrize("progress", [None, False])
+def test_waiting_a_long_outage_is_said_once_also_where_no_progress_is_shown(
+    progress: bool | None, recwarn: pytest.WarningsRecorder
+) -> None:
+    edge = Edge(Fault("unavailable", start=0.0, end=200.0), Fault("unavailable", start=200.5, end=220.0), latency=0.1)
+    run, seconds = evaluated(asked_at(edge), calls=20, slots=3, progress=progress)
+    assert run.progress.failures == 0 and seconds > 200
+    (note,) = [note.text for note in run.view.notes() if "answer" in note.text]
+    assert note.startswith("calls wait for openai to answer again (openai: ") and note.endswith("tried until it does")
+    warned = [str(warning.message) for warning in recwarn if "answer" in str(warning.message)]
+    assert warned == ([] if progress is False else [note])
+
+
 @pytest.mark.slow
 def test_waiting_an_outage_is_waited_out_together_with_one_probe_at_a_time() -> None:
     edge = Edge(Fault("unavailable", start=1.0, end=600.0), latency=0.5)

@@ -13,6 +13,8 @@ LEAST_FAILURES, LEAST_SECONDS, IN_A_ROW, PER_PENDING = 5, 2.0, 20, 2
 GROWTH = 1.5
 #: For so long a server that has never answered is tried, in seconds.
 FIRST_ANSWER = 30.0
+#: After so many seconds of an outage people should hear of it, whether or not they watch.
+LONG = 30.0
 
 
 class Breaker:
@@ -32,7 +34,7 @@ class Breaker:
         #: How many calls have failed since the last success, and why the last one did.
         self.failures = 0
         self.why = ""
-        self._answered = False
+        self._answered = self._told = False
         self._last_ok = -math.inf
         self._pause = pause
         self._probing = False
@@ -45,6 +47,12 @@ class Breaker:
         if self._answered or self.since is None or self.failures < 2:
             return False
         return asyncio.get_running_loop().time() - self.since >= FIRST_ANSWER
+
+    def news(self) -> bool:
+        """Whether an outage has become a long one; true once for each."""
+        long = self.since is not None and asyncio.get_running_loop().time() - self.since >= LONG
+        told, self._told = self._told, self._told or long
+        return long and not told
 
     async def turn(self) -> bool:
         """While it is open: wait, then whether the caller is to try for all; if not, look again."""
@@ -69,7 +77,7 @@ class Breaker:
         self._last_ok = asyncio.get_running_loop().time()
         if self.failures:
             self.failures, self.since = 0, None
-            self.open = self._probing = False
+            self.open = self._probing = self._told = False
             self._pause = self._first
             self._release(len(self._waiting))
 

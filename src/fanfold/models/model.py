@@ -273,6 +273,8 @@ class Model:
         breaker = line.breaker
         while breaker.open:
             what = f"{self.provider.name} to answer again ({breaker.why})"
+            if breaker.news():
+                current_broker().emit(Notice(f"calls wait for {what}, and are tried until it does", "outage"))
             with waiting(what, breaker.next_try, since=breaker.since):
                 if await breaker.turn():
                     return await self._exchange(call, body, line, probe=True)
