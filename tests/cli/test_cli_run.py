@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -218,8 +220,18 @@ def test_a_changed_study_is_not_continued(folder: Path, as_json: Json, fanfold: 
     path.write_text(STUDY)
     as_json("run", "mine_g.py", "--run", "it", "--executor", "inline", "--max-trials", "5")
     path.write_text(STUDY.replace("-abs(candidate", "-2 * abs(candidate"))
-    assert "the code of mine_g.evaluate changed" in fanfold("resume", "it", code=4).stderr
+    assert "the code of __main__.evaluate changed" in fanfold("resume", "it", code=4).stderr
     assert as_json("resume", "it", "--accept-changes", "--max-trials", "8")["trials"] == 8
+
+
+@pytest.mark.slow
+def test_a_script_and_fanfold_run_of_its_file_are_the_same_study(folder: Path, as_json: Json) -> None:
+    start = "study.run('inline', ledger='fanfold.db', run='it', max_trials=5)"
+    (folder / "mine_h.py").write_text(f"{STUDY}\nif __name__ == '__main__':\n    {start}\n")
+    subprocess.run([sys.executable, "mine_h.py"], check=True, cwd=folder)
+    assert as_json("run", "mine_h.py", "--run", "it", "--executor", "inline", "--max-trials", "8")["trials"] == 8
+    again = as_json("run", "mine_h.py", "--executor", "inline", "--max-trials", "5", "--reuse", "ledger")
+    assert again["reused"] == 10
 
 
 def test_a_run_started_from_python_says_how_it_goes_on(folder: Path, fanfold: Fanfold) -> None:

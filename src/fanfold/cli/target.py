@@ -220,9 +220,11 @@ def _merged(given: dict[str, Any], dotted: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _from_python(path: Path, attribute: str) -> Study[Any]:
+    from fanfold.fingerprints import SCRIPTS
     from fanfold.study import Study
 
     module = import_file(path)
+    SCRIPTS.add(module.__name__)
     found = getattr(module, attribute, None)
     label, wanted = (
         f"{path.name}:{attribute}",

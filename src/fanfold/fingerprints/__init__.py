@@ -9,6 +9,7 @@ Nothing of the user's is called on the way, except an attribute `fingerprint`, w
 is a text, `fingerprint_of` may hold the settings it stands for: they decide nothing, and say what changed.
 """
 
+from fanfold.fingerprints.modules import SCRIPTS
 from fanfold.fingerprints.walk import CODE, REST, Fingerprint, Unknown, fingerprint
 
-__all__ = ["CODE", "REST", "Fingerprint", "Unknown", "fingerprint"]
+__all__ = ["CODE", "REST", "SCRIPTS", "Fingerprint", "Unknown", "fingerprint"]

@@ -17,6 +17,14 @@ from fanfold.fingerprints.code import Chain, imported, syntax
 _INSTALLED = ("site-packages", "dist-packages")
 _FANFOLD = str(Path(__file__).parents[1])
 
+#: Modules that `fanfold run FILE.py` loaded.
+SCRIPTS: set[str] = set()
+
+
+def counted(module: Any) -> Any:
+    """The name by which a module counts: a script is the same to `python FILE.py` and to `fanfold run FILE.py`."""
+    return "__main__" if isinstance(module, str) and module in SCRIPTS else module
+
 
 @functools.cache
 def _library_folders() -> tuple[str, ...]:

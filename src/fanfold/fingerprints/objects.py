@@ -14,6 +14,8 @@ from collections import deque, namedtuple
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from fanfold.fingerprints.modules import counted
+
 #: Methods that make an object rather than use it: what they assign are settings.
 MAKING = frozenset(
     ("__init__", "__post_init__", "__new__", "__init_subclass__", "__setstate__", "__set_name__", "__class_getitem__")
@@ -77,7 +79,7 @@ def name_of(value: Any) -> str:
         else:
             break
     if is_a(value, types.FunctionType | type | types.BuiltinFunctionType):
-        return f"{value.__module__}.{value.__qualname__}"
+        return f"{counted(value.__module__)}.{value.__qualname__}"
     return qualified(type(value))
 
 
@@ -87,7 +89,7 @@ def is_a(value: Any, kinds: Any) -> bool:
 
 
 def qualified(cls: type) -> str:
-    module = type.__getattribute__(cls, "__dict__").get("__module__")
+    module = counted(type.__getattribute__(cls, "__dict__").get("__module__"))
     return f"{module if isinstance(module, str) else 'builtins'}.{type.__getattribute__(cls, '__qualname__')}"
 
 

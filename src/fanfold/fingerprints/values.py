@@ -19,6 +19,7 @@ import zoneinfo
 from typing import Any
 
 from fanfold.encoding import digest
+from fanfold.fingerprints.modules import counted
 
 #: How long a text may be to be shown.
 _SHORT = 40
@@ -106,7 +107,7 @@ class _Plain:
             return f"path({str(value)!r})"
         if issubclass(kind, enum.Enum):
             members = vars(value)
-            return f"{kind.__module__}.{kind.__qualname__}.{members['_name_']}={self.text(members['_value_'])}"
+            return f"{counted(kind.__module__)}.{kind.__qualname__}.{members['_name_']}={self.text(members['_value_'])}"
         if kind is random.Random:
             return f"random#{hashed(repr(value.getstate()))}"
         return _array(value, kind)

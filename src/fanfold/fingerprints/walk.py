@@ -16,7 +16,7 @@ from fanfold.encoding import digest
 from fanfold.fingerprints.code import Chain, read_code, under
 from fanfold.fingerprints.effects import Effects
 from fanfold.fingerprints.inventory import Inventory
-from fanfold.fingerprints.modules import Modules
+from fanfold.fingerprints.modules import Modules, counted
 from fanfold.fingerprints.objects import (
     BUILT_IN,
     CONTAINERS,
@@ -288,7 +288,7 @@ class _Walk:
             self.found.give_up(self.role, None, "too much code to look at")
             return
         code, names = read_code(function.__code__), function.__code__.co_varnames
-        self.found.leaf(f"{CODE}{function.__module__}.{function.__qualname__}", hashed(code.text))
+        self.found.leaf(f"{CODE}{counted(function.__module__)}.{function.__qualname__}", hashed(code.text))
         self._effects.read(function, code, cls)
         for chain in sorted(code.reads):
             self._reached(function.__globals__, chain)
@@ -313,7 +313,7 @@ class _Walk:
         name, *rest = chain
         if name not in names:
             return  # a name of Python itself, or one that is not there yet
-        value, module = names[name], names.get("__name__")
+        value, module = names[name], counted(names.get("__name__"))
         if is_a(value, types.ModuleType) and rest and self._modules.holds(value.__name__, vars(value)):
             self._reached(vars(value), tuple(rest))
             return
