@@ -27,6 +27,7 @@ class _Signals:
 
     def __init__(self, start: Start) -> None:
         self._start = start
+        self._process = os.getpid()
         self._presses = 0
         self._timer: threading.Timer | None = None
         self._before: dict[int, Any] = {}
@@ -55,6 +56,10 @@ class _Signals:
         self._before = {}
 
     def _pressed(self, number: int, frame: Any) -> None:
+        if os.getpid() != self._process:  # forked so recently that `_in_child` has not been called
+            self.leave()
+            signal.raise_signal(number)
+            return
         self._presses += 1
         if self._presses == 1:
             self._number = number

@@ -565,3 +565,17 @@ def test_a_process_that_an_evaluator_forks_can_be_terminated(executor: str, capf
     assert Study(Sweep([1]), evaluate).run(executor, progress=False).best.score == signal.SIGTERM
     assert "stopping" not in capfd.readouterr().err
     assert before == (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT))
+
+
+def test_a_process_can_be_terminated_in_the_moment_it_is_forked(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def evaluate(candidate: int, case: Case) -> float:
+        monkeypatch.setattr("fanfold.signals._GUARDS", [])  # as long as these were not told of the fork
+        if (child := os.fork()) == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+            os._exit(0)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    assert Study(Sweep([1]), evaluate).run("inline", progress=False).best.score == -signal.SIGTERM
+    assert "stopping" not in capfd.readouterr().err
