@@ -73,6 +73,12 @@ def test_a_grid_sweep_asks_every_point_of_the_grid() -> None:
     assert sweep.ask(1000) == list(SPACE.grid(3))
 
 
+def test_the_rows_of_a_data_frame_are_candidates() -> None:
+    pandas = pytest.importorskip("pandas")
+    sweep = begun(Sweep(pandas.DataFrame({"rate": [0.1, 0.2], "layers": [1, 2]})))
+    assert sweep.ask(99) == [{"rate": 0.1, "layers": 1}, {"rate": 0.2, "layers": 2}]
+
+
 def test_random_takes_a_function_and_gives_it_the_generator_of_the_run() -> None:
     strategy = begun(Random(lambda rng: rng.random()), seed=5)
     rng = random.Random(5)
@@ -102,6 +108,7 @@ def test_equal_candidates_may_be_swept_twice_and_those_of_other_classes_beside_e
         (lambda: Sweep([]), "no candidates"),
         (lambda: Sweep({"a", "b"}), "fixed order"),
         (lambda: Sweep("abc"), "Sweep needs a list"),
+        (lambda: Sweep({"rate": [0.1, 0.2]}), r"Sweep\.grid"),
         (lambda: Sweep(3), "Sweep needs a list"),
         (
             lambda: Sweep([Ridge(1.0), Ridge(2.0), Lasso(1.0)]),

@@ -8,7 +8,7 @@ import hashlib
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from typing import Any
 
 from fanfold.encoding import encode
@@ -23,13 +23,18 @@ class Sweep(Strategy[C]):
     """Asks each of the given candidates once, in their order, and then ends.
 
     `candidates` is anything that can be iterated repeatedly in the same order (a list, a tuple, a range), or a function
-    without arguments that returns a fresh iterator. The iterator is read only as far as candidates are asked for.
+    without arguments that returns a fresh iterator. The iterator is read only as far as candidates are asked for. Of a
+    data frame, each row is a candidate, as a dict.
     """
 
     window = 256
     replays_quickly = True
 
     def __init__(self, candidates: Iterable[C] | Callable[[], Iterable[C]]) -> None:
+        if hasattr(candidates, "columns"):  # a data frame: iterated over, it gives the names of its columns
+            from fanfold.tables import records
+
+            candidates = list(records(candidates))
         _check_candidates(candidates)
         self._candidates = candidates
         self._rest: Iterator[C] | None = None
@@ -135,6 +140,11 @@ def _check_candidates(candidates: Any) -> None:
         )
     if isinstance(candidates, set | frozenset):
         raise ConfigError("Sweep: a set has no fixed order, so a run could not be resumed; pass a sorted list")
+    if isinstance(candidates, Mapping):
+        raise ConfigError(
+            f"Sweep needs a list of candidates, not one {type(candidates).__name__}: write [candidate, ...], or "
+            "Sweep.grid(Space(name=Choice([...]), ...), steps) for all combinations"
+        )
     if isinstance(candidates, str | bytes) or not isinstance(candidates, Iterable):
         raise ConfigError(
             f"Sweep needs a list of candidates, or a function that returns an iterator, not {candidates!r}"
