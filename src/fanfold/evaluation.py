@@ -291,7 +291,8 @@ def _number(value: Any) -> float | None:
         if not isinstance(value, int) and (not hasattr(type(value), "__float__") or _complex(value)):
             return None
         try:
-            value = float(value.item() if getattr(value, "shape", None) == (1,) else value)  # one row predicted
+            # One number as it is, or for one row: `float` would warn of a tensor that has a gradient.
+            value = float(value.item() if getattr(value, "shape", None) in ((), (1,)) else value)
         except Exception:  # an array, an integer beyond 1e308, a class of the user's own
             return None
     number: float = value

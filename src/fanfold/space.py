@@ -8,6 +8,7 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 from fanfold.encoding import encode
@@ -52,7 +53,7 @@ class Number(Dimension):
     log: bool = False
 
     def __post_init__(self) -> None:
-        for bound in (self.low, self.high):
+        for bound in self._bounds():
             if not _is_number(bound) or not math.isfinite(bound):
                 raise ConfigError(f"{self!r}: the bounds must be finite numbers, not {bound!r}")
         if self.low >= self.high:
@@ -61,6 +62,13 @@ class Number(Dimension):
             raise ConfigError(f"{self!r}: the range is wider than a float can hold; narrow it or use log=True")
         if self.log and self.low <= 0:
             raise ConfigError(f"{self!r}: a log scale needs low > 0")
+
+    def _bounds(self) -> tuple[Any, Any]:
+        """Both bounds; numbers of numpy, such as the largest of a column, become plain ones."""
+        for name, bound in (("low", self.low), ("high", self.high)):
+            if type(bound).__module__ == "numpy" and isinstance(bound, Real):
+                object.__setattr__(self, name, bound.item())
+        return self.low, self.high
 
     @abstractmethod
     def from_unit(self, unit: float) -> Any:
@@ -135,7 +143,7 @@ class Int(Number):
     high: int
 
     def __post_init__(self) -> None:
-        for bound in (self.low, self.high):
+        for bound in self._bounds():
             if isinstance(bound, bool) or not isinstance(bound, int) or abs(bound) > _EXACT:
                 raise ConfigError(f"{self!r}: the bounds must be whole numbers of at most 2**53, not {bound!r}")
         super().__post_init__()

@@ -144,6 +144,14 @@ def test_every_whole_number_is_drawn_about_equally_often() -> None:
     assert all(850 < drawn.count(value) < 1150 for value in (1, 2, 3, 4))
 
 
+def test_bounds_may_be_numbers_of_numpy() -> None:
+    numpy = pytest.importorskip("numpy")
+    whole, real = Int(1, numpy.int64(4)), Float(numpy.float32(0.5), numpy.float64(2))
+    assert (whole, real) == (Int(1, 4), Float(0.5, 2.0)) and {type(whole.high), type(real.low)} == {int, float}
+    with pytest.raises(ConfigError, match="whole numbers"):
+        Int(1, numpy.float64(4))  # type: ignore[arg-type]
+
+
 def test_a_small_whole_number_moves_by_one_even_at_a_tiny_rate() -> None:
     rng = random.Random(1)
     assert {Int(0, 9).mutate(5, rng, 1e-6) for _ in range(50)} == {4, 6}

@@ -196,6 +196,17 @@ def test_an_array_of_one_number_is_a_score(shape: tuple[int, ...]) -> None:
     assert sweep(lambda candidate, case: numpy.full((2, 1), candidate)).run().failures[0].failure == "bad-score"
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("error")
+def test_a_loss_of_torch_is_a_score_although_it_has_a_gradient() -> None:
+    torch = pytest.importorskip("torch")
+
+    def loss(candidate: float, case: Case) -> Any:
+        return (torch.ones(3, requires_grad=True) * candidate).mean()
+
+    assert sweep(loss).run("inline").progress.failures == 0
+
+
 BAD_SCORES = [None, math.nan, math.inf, -math.inf, "high", [1, 2], {"score": 1}, object(), 1 + 2j]
 
 
