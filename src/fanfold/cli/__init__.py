@@ -126,7 +126,7 @@ def _legible() -> Iterator[None]:
 
 
 def _check_texts(args: list[str]) -> None:
-    """Bytes that are no text can be neither written down nor compared: they are refused before anything is done."""
+    """Bytes that do not decode can be neither written down nor compared: they are refused before anything is done."""
     for word in args:
         try:
             word.encode()

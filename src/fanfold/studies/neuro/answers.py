@@ -130,7 +130,7 @@ class Answers:
 
 
 def _check_filled(classes: NDArray[Any], count: int, where: str) -> None:
-    """Refuse numbers that do not number classes, as most of those up to the largest are no class of any row."""
+    """Refuse numbers that do not number classes, as no row has most of those up to the largest."""
     there = np.unique(classes)
     if count > 2 * len(there):
         absent = [repr(str(label)) for label in np.setdiff1d(np.arange(min(count, 1000)), there)]
