@@ -48,6 +48,8 @@ class Context(msgspec.Struct, frozen=True):
     #: Of the evaluation: its meter, and its clock where it has a time limit.
     meter: Meter | None = None
     clock: Any = None
+    #: Whether the time that its model calls take is not its own.
+    calls_aside: bool = False
     #: Where its calls and their replies are added in the order of the replies, for an evaluator that wants to see them.
     trace: list[Any] | None = None
     #: Of a traced run: gives each evaluation a span.

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from fanfold.attempt import Clock
+from fanfold.attempt import Clock, off_the_clock
 from fanfold.context import Meter, here
 from fanfold.encoding import digest, encode
 from fanfold.garbage import rare_collections
@@ -129,6 +129,8 @@ class Call(msgspec.Struct, frozen=True):
     dropped: tuple[str, ...] = ()
     #: Whether the caller wants the body of the response.
     raw: bool = False
+    #: Whether the clock of an evaluation that waits for the reply stands still.
+    aside: bool = False
     #: Takes the text of the reply as it is written; None: nobody watches.
     watch: Onlooker | None = None
     #: Follows from the rest.
@@ -193,7 +195,7 @@ class Flight:
         """The reply; the call continues if whoever waits for it is cancelled.
 
         It is counted for the evaluation that joined, and `shared` if that does not pay for it.  While the call waits,
-        the clock of the evaluation stands still.
+        or all the time if it is `aside`, the clock of the evaluation stands still.
         """
         gate, mine = asyncio.get_running_loop().create_future(), here()
         self._gates += ((gate, mine.meter, shared),)
@@ -225,7 +227,8 @@ class Flight:
         if self.waiting is not None:
             clock.pause()
         try:
-            return await gate
+            with off_the_clock() if self.call.aside else contextlib.nullcontext():
+                return await gate
         finally:
             gone = self.clocks.index(clock)
             self.clocks = self.clocks[:gone] + self.clocks[gone + 1 :]

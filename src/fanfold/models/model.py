@@ -158,7 +158,8 @@ class Model:
         size = (len(text) if text.isascii() else len(text.encode())) - skipped + images * IMAGE_TOKENS
         worst = None if self.price is None else self.price.cost(size, most)
         endpoint = sys.intern(self.url + path)
-        return Call(self.id, endpoint, text, sample, tokens, min(most, OUTPUT_GUESS), worst, dropped, whole)
+        guess, aside = min(most, OUTPUT_GUESS), here().calls_aside
+        return Call(self.id, endpoint, text, sample, tokens, guess, worst, dropped, whole, aside)
 
     def sendable(self, call: Call) -> str:
         """The body of a call, without what the server has refused."""

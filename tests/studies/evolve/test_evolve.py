@@ -19,6 +19,7 @@ from fanfold.ledger import RunView
 from fanfold.models import model
 from fanfold.models.batch.executor import BatchExecutor
 from fanfold.rehearsal import rehearse
+from fanfold.simulator import Latency
 from fanfold.studies.evolve.api import evolve_async
 from fanfold.studies.evolve.config import EvolveConfig
 from fanfold.studies.evolve.study import Subject, evolving
@@ -189,6 +190,21 @@ def test_a_text_that_misbehaves_is_its_own_failure(capfd: pytest.CaptureFixture[
     assert set(failures) == {"error", "timeout", "worker-died"} and failures.count("error") == 3
     assert best.score > 2 and set(best.text.splitlines()) == {"x = 1", "x += 1"}
     assert "aaa" not in capfd.readouterr().out
+
+
+async def waits(text: str) -> tuple[float, str]:
+    return evaluate(text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("scores", "executor"), [(waits, "async:4"), (evaluate, "threads:4"), (evaluate, "processes:2")]
+)
+def test_the_time_that_the_writer_takes_is_not_its_texts(scores: Any, executor: str) -> None:
+    writer, _ = simulated(reader, latency=Latency(1.2, 0.0, 0.0))
+    best = evolve(START, scores, writer=writer, calls=6, executor=executor, timeout=0.9)
+    assert not [failed for result in best.run.results() for failed in result.failures.values()]
+    assert best.score > best.start_score
 
 
 @pytest.mark.slow

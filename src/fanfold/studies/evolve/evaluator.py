@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from fanfold.calls import traced
+from fanfold.context import within
 from fanfold.errors import ConfigError
 from fanfold.evaluation import failure_of, outcome_of
 from fanfold.executors.base import home
@@ -136,6 +137,10 @@ class EvolveEvaluator:
             getattr(self.grader.grader, "check_ready", lambda: None)()
 
     def __call__(self, candidate: Any, case: Case) -> Outcome:
+        with within(calls_aside=True):
+            return self._scored(candidate, case)
+
+    def _scored(self, candidate: Any, case: Case) -> Outcome:
         try:
             parts = run_sync(lambda: self.writing.parts(candidate, self.blocks))
         except Unwritten as error:
@@ -197,6 +202,10 @@ class AsyncEvolveEvaluator(EvolveEvaluator):
     """The same for evaluators that are coroutine functions."""
 
     async def __call__(self, candidate: Any, case: Case) -> Outcome:  # type: ignore[override]
+        with within(calls_aside=True):
+            return await self._scored(candidate, case)
+
+    async def _scored(self, candidate: Any, case: Case) -> Outcome:  # type: ignore[override]
         try:
             parts = await self.writing.parts(candidate, self.blocks)
         except Unwritten as error:
