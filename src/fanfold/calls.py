@@ -166,7 +166,7 @@ class CallBroker:
             replies.share(call, sent)
             return sent.reply
         except CallFailed as error:
-            self.metrics.failed += 1
+            self.metrics.failed += error.kind != "budget"  # which was never sent
             if error.hopeless:
                 self._paying.discard(flight)
                 await self.stop_run(error)

@@ -34,6 +34,11 @@ def check_schema(schema: Any, *, enforced: bool = True) -> None:
             raise ConfigError(f"schema: $ref {part['$ref']!r} is not a part of this schema (#/...)")
 
 
+def is_keyword(key: str) -> bool:
+    """Whether a key means something in a schema."""
+    return key in _NOTES or key in _validator().VALIDATORS
+
+
 def fault(value: Any, schema: Any) -> str:
     """What is wrong with a value under a schema, or "" when nothing is."""
     if schema == {}:

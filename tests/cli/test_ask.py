@@ -88,7 +88,7 @@ def test_a_settings_file_is_refused_before_anything_is_asked_too(fanfold: Fanfol
 
 
 def test_csv_stays_csv_with_its_separator(fanfold: Fanfold) -> None:
-    said = fanfold("ask", "d.csv", *ASK, "-o", "out.csv").stdout
+    said = fanfold("ask", "d.csv", "--prompt", "Translate {id}: {text}", *MODEL, "-o", "out.csv").stdout
     assert "separated by ';'" in said and "1 of 3 rows lack a value (text)" in said
     with open("out.csv", newline="") as file:  # noqa: PTH123
         rows = list(csv.DictReader(file, delimiter=";"))

@@ -192,7 +192,7 @@ def _say_rows(config: AskConfig, asked: Asking) -> None:
     if inferred:
         say(f"note: {config.source}: {inferred} (--encoding, --delimiter)")
     if asked.survey.missing:
-        names = ", ".join((*asked.rows.prompt.names, *(asked.rows.system.names if asked.rows.system else ())))
+        names = ", ".join(asked.survey.lacking)
         say(
             f"note: {asked.survey.missing:,} of {asked.survey.count:,} rows lack a value ({names}) and are not asked "
             "(--allow-missing)"

@@ -16,6 +16,7 @@ import pytest
 import fanfold
 from fanfold.errors import ConfigError, ReplayDivergence
 from fanfold.events import Notice
+from fanfold.ledger import RunView
 from fanfold.models import Model, model
 from fanfold.models.simulated import SimulatedTransport
 from fanfold.simulator import Simulator, SimulatorConfig
@@ -199,6 +200,12 @@ class Label:
     sure: float
 
 
+@pytest.mark.parametrize("schema", [{"label": "good or bad"}, {"name": "label", "schema": SCHEMA, "strict": True}])
+def test_a_schema_that_anything_would_fit_is_refused_before_the_first_call(schema: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"none of its keys \((label|name, schema, strict)\) is a keyword"):
+        asked_of(["a"], "{text}", World(str), schema)
+
+
 def test_a_schema_may_be_a_type_a_mapping_or_a_file(tmp_path: Path) -> None:
     world = World(lambda text: '{"label": "good", "sure": 1}')
     assert run(["a"], "{text}", world, Label)[0]["answer"] == {"label": "good", "sure": 1}
@@ -268,6 +275,8 @@ def test_what_the_budget_does_not_reach_is_not_asked_and_later_is(tmp_path: Path
     errors = [row["error"] for row in first if row["error"]]
     assert {error["kind"] for error in errors} == {"not-asked"} and 0 < len(world.asked) < 40
     assert all("may cost up to" in error["message"] for error in errors)
+    with RunView.open(tmp_path / "a.db", "it") as view:
+        assert view.calls().counts.failed == 0
     again = run(rows, "{text}", world, how={**how, "max_cost": 1.0}, max_tokens=20)
     assert all(row["error"] is None for row in again) and len(world.asked) == 40
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,8 @@ ROW = {
     "user": {"name": "Ann", "tags": ["a", "b"]},
     "a.b": "dot",
     "gap": None,
+    "day": datetime.date(2026, 5, 1),
+    "price": Decimal("1.50"),
 }
 
 
@@ -34,6 +38,7 @@ ROW = {
         ('{{"label": "{ text }"}}', '{"label": "Hi"}'),
         ("{text}{text}", "HiHi"),
         ("[{gap}]", "[]"),
+        ("On {day} for {price}", "On 2026-05-01 for 1.50"),
     ],
 )
 def test_columns_are_filled_in(text: str, filled: str) -> None:

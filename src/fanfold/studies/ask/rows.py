@@ -53,8 +53,9 @@ class Survey:
 
     count: int
     columns: tuple[str, ...]
-    #: Rows without a value for a column that the prompt names.
+    #: Rows without a value for a column that the prompt names, and these columns.
     missing: int
+    lacking: tuple[str, ...]
     #: A hash of all questions in their order.
     digest: str
     #: How many different questions there are to ask; 0 where nobody counted.
@@ -102,6 +103,7 @@ def listed(rows: Iterable[Any]) -> list[tuple[Mapping[str, Any], str]]:
 def survey(rows: Rows, *, count_different: bool = False) -> Survey:
     """Read all rows once: what cannot be read, and a column that is not there, is refused before the first call."""
     columns: dict[str, None] = {}
+    lacking: dict[str, None] = {}
     digest, count, missing = hashlib.blake2b(digest_size=16), 0, 0
     different: set[int] = set()
     for row in rows:
@@ -113,6 +115,7 @@ def survey(rows: Rows, *, count_different: bool = False) -> Survey:
         digest.update(f"{len(text)}:{text}".encode("utf-8", "surrogatepass"))
         if not isinstance(question, str) and "missing" in question:
             missing += 1
+            lacking.update(dict.fromkeys(question["missing"]))
         elif count_different:
             different.add(hash(text))
     if not count:
@@ -121,4 +124,4 @@ def survey(rows: Rows, *, count_different: bool = False) -> Survey:
     rows.prompt.check(columns)
     if rows.system is not None:
         rows.system.check(columns, "system prompt")
-    return Survey(count, tuple(columns), missing, digest.hexdigest(), len(different))
+    return Survey(count, tuple(columns), missing, tuple(lacking), digest.hexdigest(), len(different))

@@ -17,7 +17,7 @@ from fanfold.errors import ConfigError
 from fanfold.models import Model
 from fanfold.models.requests import shape_of
 from fanfold.plugins import Starter, StudyPlugin
-from fanfold.schemas import check_schema
+from fanfold.schemas import check_schema, is_keyword
 from fanfold.stop import MaxTrials
 from fanfold.strategies import Sweep
 from fanfold.studies.ask.conclusion import AskConclusion, AskFields, AskOutput
@@ -130,6 +130,11 @@ def _checked(schema: Any, where: str = "schema") -> Mapping[str, Any] | None:
     if not isinstance(schema, Mapping):
         raise ConfigError(f"{where} is not a JSON Schema but {schema!r:.60}: it must be an object")
     check_schema(schema, enforced=False)
+    if schema and not any(map(is_keyword, schema)):
+        raise ConfigError(
+            f"{where}: none of its keys ({', '.join(map(str, schema))}) is a keyword of JSON Schema, so any answer "
+            'would fit: write {"type": "object", "properties": {...}}'
+        )
     return schema
 
 

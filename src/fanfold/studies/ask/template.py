@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Collection, Mapping
@@ -22,7 +23,7 @@ class Template:
     """A text whose `{column}` parts are replaced; `{{` and `}}` are braces.
 
     `{user.name}` and `{tags.0}` reach into nested values, unless a column is called so.  Values that are not texts are
-    written as JSON.
+    written as JSON; what is a text there, such as a date, without the quotes.
     """
 
     text: str
@@ -97,4 +98,5 @@ def _text(value: Any) -> str:
         return value
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
-    return as_json(value)
+    text = as_json(value)
+    return str(json.loads(text)) if text.startswith('"') else text
