@@ -82,10 +82,11 @@ class FailureTally:
         all_played, all_failed = sum(each[0] for each in self._latest), sum(each[1] for each in self._latest)
         if failures and all_failed >= FEWEST and all_failed > self.limit * all_played:
             common = commonest(text for _, count, text in self._latest for _ in range(count))
-            again = f"`fanfold play RUN --version {version} --seed {failures[0].seed}` plays one of them again"
+            again = f". `fanfold play RUN --version {version} --seed {failures[0].seed}` plays one of them again"
             raise TooManyFailures(
                 f"{all_failed} of the latest {all_played} episodes failed, most of them with {common}. The limit is "
-                f"max_failed_share={self.limit:g}{'' if failures[0].seed == UNKNOWN else f'; {again}'}"
+                f"max_failed_share={self.limit:g}, and with a higher one the run continues"
+                f"{'' if failures[0].seed == UNKNOWN else again}"
             )
 
 

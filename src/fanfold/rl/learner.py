@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -53,6 +53,11 @@ class LearningPlan:
     max_failed: float = 0.8
     steps: StepPlan | None = None
     growth: float = 1.0
+
+    @property
+    def fingerprint(self) -> dict[str, Any]:
+        """Without `max_failed`: a run that ended by it continues with a higher one, and learns the same."""
+        return vars(replace(self, max_failed=LearningPlan.max_failed))
 
     @property
     def most(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -141,8 +141,8 @@ def remarks_of(
     remarks += [f"{each} of {env.name} {_REMEMBERING[each]}" for each in remembering]
     if env.max_steps is None and env.longest(made) == LONGEST:
         remarks.append(
-            f"{env.name} has no time limit: episodes are cut off after {LONGEST:,} steps (max_episode_steps), also the "
-            "hundreds that score policies (fresh_episodes)"
+            f"{env.name} has no TimeLimit: an episode that does not end by itself is cut off after {LONGEST:,} steps "
+            "(max_episode_steps), also each of the hundreds that score policies (fresh_episodes)"
         )
     if not remembering and not all(np.array_equal(first, other, equal_nan=True) for other in begun):
         remarks.append(
@@ -199,7 +199,7 @@ class Trained:
 
     agent: Agent
     #: Episodes learnt from so far, and the mean return of those of an update.
-    curve: tuple[tuple[int, float], ...]
+    curve: tuple[tuple[int, float], ...] = field(repr=False)
     run: Run[Collect]
 
 

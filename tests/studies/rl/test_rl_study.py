@@ -130,6 +130,28 @@ def test_too_many_failures_end_the_run_with_the_commonest_error() -> None:
     assert kept.run.summary is not None and kept.run.summary.figures["failed_episodes"] > 40
 
 
+@pytest.mark.slow
+def test_a_run_that_ended_by_its_failures_continues_with_a_higher_limit(tmp_path: Path) -> None:
+    more: dict[str, Any] = {"env_kwargs": {"share": 0.4}, "ledger": tmp_path / "runs.db", **SMALL}
+    with pytest.raises(TooManyFailures, match=r"max_failed_share=0\.1, and with a higher one the run continues"):
+        train("rl_world:Raises", run="it", max_failed_share=0.1, **more)
+    lost = train("rl_world:Raises", run="it", **more)
+    assert lost.run.summary is not None and lost.run.summary.figures["failed_episodes"] > 40
+    assert same(lost, train("rl_world:Raises", run="whole", **more))
+
+
+@pytest.mark.slow
+def test_the_example_of_init_is_learnt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    starter = find_study("rl").starter
+    assert starter is not None
+    for name, text in starter.files.items():
+        (tmp_path / name).write_text(text)
+    found = train(**starter.settings)
+    assert found.run.summary is not None and found.run.summary.figures["return"] > 0.25  # 0.3 is the best
+    assert "curve" not in repr(found)
+
+
 def test_a_run_of_steps_whose_first_episodes_fail_says_why() -> None:
     with pytest.raises(
         TooManyFailures, match="10 of the latest 10 episodes failed, most of them with ZeroDivisionError"

@@ -311,7 +311,7 @@ def test_what_was_inferred_about_an_environment_is_said() -> None:
 
     pictures, limit = study(OWN, OwnProblem(Orders(("a", "b")), Filmed, lambda workflow, episode: 1.0)).remarks
     assert "observes pictures, and they are learnt as plain numbers" in pictures
-    assert "has no time limit: episodes are cut off after 10,000 steps" in limit
+    assert "an episode that does not end by itself is cut off after 10,000 steps" in limit
 
 
 class Fragile(own_world.Workshop):

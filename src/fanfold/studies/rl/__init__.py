@@ -62,7 +62,7 @@ plugin = StudyPlugin(
     ),
     starter=Starter(
         "Train a policy on an environment of your own, or on any of Gymnasium's.",
-        {"env": "environment.py:make_env", "total_episodes": 600},
+        {"env": "environment.py:make_env", "total_episodes": 2000},
         offer={"env_kwargs": {"length": 20}, "n_workers": 2, "timeout": 60.0, "max_failed_share": 0.1},
         files={"environment.py": ENVIRONMENT},
     ),
