@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
+from copy import copy
 from typing import Any, TypeAlias
 
 from fanfold.cards import card
@@ -24,6 +25,7 @@ from fanfold.events import (
     Notice,
     PersonAsked,
     Progress,
+    RunConcluded,
     RunStarted,
     RunStopped,
     Ticked,
@@ -63,9 +65,12 @@ def display(
     view.state.unit = unit
     broken = False
     noted: set[str] = set()
+    ended: State | None = None
 
     def watch(event: Event) -> None:
-        nonlocal broken
+        nonlocal broken, ended
+        if isinstance(event, RunConcluded) and ended is not None:
+            view.state = ended  # the last thing shown is the run itself, and not one beside it
         if isinstance(event, Notice):
             if event.message in noted:  # a run beside this one says it again
                 return
@@ -76,6 +81,8 @@ def display(
             except Exception:
                 broken = True
                 _quietly(view.close)
+        if isinstance(event, RunStopped) and ended is None:
+            ended = copy(view.state)
 
     try:
         yield watch
@@ -304,7 +311,7 @@ class Live:
             self._questions += -1 if event.done else 1
         if self._questions:
             self.close()
-        elif isinstance(event, RunStarted | Ticked | RunStopped):
+        elif isinstance(event, RunStarted | Ticked | RunStopped | RunConcluded):
             self._draw()
         if (line := told(event)) is not None:
             self._console.print(printable(line), **_PLAIN)
@@ -359,7 +366,7 @@ class Notebook:
         self.state.take(event)
         if (line := told(event)) is not None:
             self._notes.append(line)
-        if isinstance(event, RunStarted | Ticked | RunStopped):
+        if isinstance(event, RunStarted | Ticked | RunStopped | RunConcluded):
             self.close()
 
     def close(self) -> None:

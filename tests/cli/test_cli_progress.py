@@ -14,6 +14,7 @@ from fanfold.events import (
     Notice,
     PersonAsked,
     Progress,
+    RunConcluded,
     RunStarted,
     RunStopped,
     Ticked,
@@ -76,6 +77,21 @@ def test_a_run_beside_the_first_says_only_how_far_it_is(capsys: pytest.CaptureFi
         "running it on threads:2",
         "held-out: 3 trials",
     ]
+
+
+def test_the_last_thing_shown_is_the_run_itself_and_not_one_beside_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("fanfold.display._at_a_terminal", lambda: True)
+    with display(MaxTrials(24), colourless=True) as watch:
+        assert watch is not None
+        watch(STARTED)
+        watch(RunStopped("max-trials", Progress(asked=24, told=24, evaluations=24)))
+        for number in (1, 2):
+            watch(RunStarted(f"it.final-{number}", None, "threads:2", 2, resumed=False))
+            watch(RunStopped("exhausted", Progress(asked=1, told=1, evaluations=1)))
+        watch(RunConcluded("it", {}))
+    assert capsys.readouterr().err.rstrip().endswith("24/24 trials, 24 evaluations")
 
 
 def test_a_note_is_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
