@@ -13,6 +13,7 @@ from fanfold.config import load_toml
 from fanfold.errors import ConfigError, nearest
 from fanfold.tables import columns_in_words, inside
 from fanfold.tasks.forms import label_of, looks_like_data
+from fanfold.tasks.programs import asserts_in
 from fanfold.tasks.reading import as_json
 
 _NAMES = load_toml(Path(__file__).with_name("data") / "columns.toml")
@@ -37,6 +38,8 @@ class Columns:
     id: str | None = None
     options: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
+    #: Of tests, the column of the code that passes them.
+    solution: str | None = None
 
     @classmethod
     def of(
@@ -52,7 +55,7 @@ class Columns:
                         f"{where} has no field {part!r}{_meant(part, row)}: {flag} "
                         f"names it (columns: {columns_in_words(row)})"
                     )
-        input, answer, id, options = _guessed(row, named)
+        input, answer, id, options, solution = _guessed(row, named)
         known = columns_in_words(row)
         if not input:
             nameless = not all(str(name).strip() for name in row)
@@ -66,9 +69,9 @@ class Columns:
                 f"{where}: which field holds the answer? Name it with --answer-field (columns: {known}), or use "
                 "--grader judge, which needs none"
             )
-        read = {*input, answer, id, *options}
+        read = {*input, answer, id, *options, solution}
         unused = tuple(str(column) for column in row if column not in read and str(column).strip())
-        return cls(input, answer, id, options, tuple(name for name in unused if not _reached(name, read)))
+        return cls(input, answer, id, options, tuple(name for name in unused if not _reached(name, read)), solution)
 
     def lacks(self, row: Mapping[str, Any], *, answered: bool) -> str:
         """The columns that a row must have something in and has nothing in; mostly none."""
@@ -86,6 +89,8 @@ class Columns:
         cells = {"input": _text(row, self.input)}
         if self.answer is not None:
             cells["answer"] = _cell(row, self.answer)
+        if self.solution is not None:
+            cells["solution"] = _cell(row, self.solution, None)
         if self.id is not None:
             cells["id"] = _cell(row, self.id, None)
         if len(self.options) > 1:
@@ -112,7 +117,8 @@ class Columns:
 
     @property
     def in_words(self) -> str:
-        roles = {"input": self.input, "answer": self.answer, "id": self.id, "options": self.options}
+        roles = {"input": self.input, "answer": self.answer, "solution": self.solution}
+        roles |= {"id": self.id, "options": self.options}
         read = [f"{role} from {', '.join(map(repr, _listed(names)))}" for role, names in roles.items() if names]
         return ", ".join(read + ([f"not read: {columns_in_words(self.unused, 6)}"] if self.unused else []))
 
@@ -124,25 +130,28 @@ def lowered(label: str) -> str:
 
 def _guessed(
     row: Mapping[str, Any], named: Mapping[str, str | None]
-) -> tuple[tuple[str, ...], str | None, str | None, tuple[str, ...]]:
-    """Input, answer, id and options; what is not named is guessed, and may not be found."""
+) -> tuple[tuple[str, ...], str | None, str | None, tuple[str, ...], str | None]:
+    """Input, answer, id, options and solution; what is not named is guessed, and may not be found."""
     input = _parts(row, named["input"])
     answer, id, options = named["answer"], named["id"], tuple(filter(None, [named["options"]]))
     free = [name for name in row if name not in {*input, answer, id, *options}]
     if not input:
         input = _together(free) or tuple(filter(None, [_usual("input", free)]))
         free = [name for name in free if name not in input]
+    answer = answer or next((name for name in USUAL["tests"] if name in free and asserts_in(row[name])), None)
     answer = answer or _usual("answer", [name for name in free if not _OPTION.fullmatch(str(name))])
     free = [name for name in free if name != answer]
     id = id or _usual("id", free)
     free = [name for name in free if name != id]
     options = options or tuple(filter(None, [_usual("options", free)])) or _optional(free, row, answer)
-    rest = [name for name in free if name not in options]
+    tested = answer is not None and asserts_in(_cell(row, answer))
+    solution = next((name for name in USUAL["solution"] if tested and name in free), None)
+    rest = [name for name in free if name not in (*options, solution)]
     if not input and len(rest) == (1 if answer else 2) and str(answer or rest[1]).strip():  # nothing else can be meant
         input, answer = (rest[0],), answer or rest[1]
     elif answer is None and input and len(rest) == 1:
         answer = rest[0]
-    return input, answer, id, options
+    return input, answer, id, options, solution
 
 
 def _parts(row: Mapping[str, Any], name: str | None) -> tuple[str, ...]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,6 +10,7 @@ from typing import Any
 
 from fanfold.errors import ConfigError
 from fanfold.tasks import reading
+from fanfold.tasks.programs import asserts_in
 from fanfold.tasks.task import Problem
 
 #: The most labels that count as a closed set, and the words of the longest.
@@ -26,6 +25,8 @@ SEVERAL = 0.2
 LONGEST_LINE, LONGEST_LINES = 200, 400
 #: Graders that read the answer out of a longer reply, and the tokens such a reply has at least and at most.
 OPEN, OPEN_TOKENS, MOST_TOKENS = ("contains", "regex", "code", "judge", "pairwise", "own"), 256, 2048
+#: Tokens of a reply that works its number out or is code, at least.
+LONG_TOKENS = 512
 
 _NUMBER = re.compile(
     r"(?:[$€£¥]|[A-Z]{3}\s)?\s?[-+−]?[$€£¥]?"
@@ -63,6 +64,14 @@ class AnswerForm:
             return self
         return replace(self, stop=(), clauses=(), max_tokens=min(MOST_TOKENS, max(OPEN_TOKENS, longest)))
 
+    def with_room(self, max_tokens: int | None) -> AnswerForm:
+        """The form where somebody gives replies more room: number or option may then come after some reasoning."""
+        if max_tokens is None:
+            return self
+        last = self.name.startswith("numbers") or self.name == "one of the options"
+        reasons = last and max_tokens > self.max_tokens
+        return replace(self, max_tokens=max_tokens, stop=() if reasons else self.stop)
+
     def in_words(self, kind: str) -> str:
         """For people: the form, how it is graded and where replies end."""
         end = self.stop[0] if self.stop else ""
@@ -79,11 +88,11 @@ def form_of(problems: Sequence[Problem]) -> AnswerForm:
     tokens = longest_of(problems)
     if all((problem.note or {}).get("options") for problem in problems):
         return AnswerForm("one of the options", {"kind": "choice"}, 12)
-    if all(isinstance(problem.answer, list) and all(map(_is_test, problem.answer)) for problem in problems):
-        return AnswerForm("tests", {"kind": "code"}, 512, ())
+    if all(isinstance(problem.answer, list) and asserts_in(problem.answer) for problem in problems):
+        return AnswerForm("tests", {"kind": "code"}, min(MOST_TOKENS, max(LONG_TOKENS, tokens)), ())
     if all(isinstance(problem.answer, dict | list) for problem in problems):
         lists = _in_any_order([problem.answer for problem in problems])
-        return AnswerForm("JSON", {"kind": "json"}, 2 * tokens + 32, ("\n\n",), ("Reply with JSON only.",), lists=lists)
+        return AnswerForm("JSON", {"kind": "json"}, 2 * tokens + 32, (), ("Reply with JSON only.",), lists=lists)
     labels = _labels(answers)
     if (numeric := _numeric(problems, answers)) is not None:
         plain = [str(reading.meant(problem.answer)) for problem in problems]  # not 0.10000000149011612
@@ -108,7 +117,7 @@ def _numbers(
     grader: Mapping[str, Any], answers: Sequence[str], labels: tuple[str, ...] | None, *, fine: bool
 ) -> AnswerForm:
     if any("####" in answer for answer in answers):  # with the way to it
-        return AnswerForm("numbers", grader, 256, ("\n\n",))
+        return AnswerForm("numbers", grader, LONG_TOKENS, ())
     if labels is not None and len(labels) <= 6:
         clause = f"Reply with one of: {', '.join(labels)}."
         return AnswerForm(_counted(labels, answers, "numbers"), grader, 12, ("\n",), (clause,), labels)
@@ -146,10 +155,6 @@ def longest_of(problems: Sequence[Problem]) -> int:
     return max(len(problem.shown.strip().encode("utf-8", "replace")) for problem in problems) // 2
 
 
-def _is_test(item: Any) -> bool:
-    return isinstance(item, str) and item.startswith("assert ")
-
-
 def _labels(answers: Sequence[str]) -> tuple[str, ...] | None:
     """The labels, the most frequent first, if the answers are few, short and used again and again."""
     counts = Counter(answers)
@@ -183,26 +188,14 @@ def _numeric(problems: Sequence[Problem], answers: Sequence[str]) -> dict[str, A
 
 
 def tidied(problems: Sequence[Problem]) -> tuple[Problem, ...]:
-    """The problems with answers as they are meant: JSON in a text is read, white space around a text is not kept."""
-    values = [_value(problem.answer) for problem in problems]
+    """The problems with answers as they are meant: JSON and tests in texts are read, white space around is not kept."""
+    values = [asserts_in(problem.answer) or reading.value_in(problem.answer) for problem in problems]
     if not all(isinstance(value, dict | list) for value in values):
         return tuple(
             replace(problem, answer=problem.answer.strip()) if isinstance(problem.answer, str) else problem
             for problem in problems
         )
     return tuple(replace(problem, answer=value) for problem, value in zip(problems, values))
-
-
-def _value(answer: Any) -> Any:
-    """An object or a list that stands in a text as JSON, or as Python prints it."""
-    if not isinstance(answer, str) or answer.lstrip()[:1] not in ("{", "["):
-        return answer
-    for read in (json.loads, ast.literal_eval):
-        try:
-            return read(answer.strip())
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
-            continue
-    return answer
 
 
 def spelled_alike(problems: Sequence[Problem], labels: Sequence[str]) -> tuple[Problem, ...]:

@@ -28,8 +28,9 @@ from fanfold.tasks.forms import (
 from fanfold.tasks.graders import grader as make_grader
 from fanfold.tasks.graders import kind_of
 from fanfold.tasks.grading import options_of, right_option
+from fanfold.tasks.programs import called, fenced, solved
 from fanfold.tasks.reading import as_json
-from fanfold.tasks.task import USUAL_CLAUSES, USUAL_LABELS, Grader, Problem, Task, tupled
+from fanfold.tasks.task import SETTINGS, USUAL_CLAUSES, USUAL_LABELS, Grader, Problem, Task, tupled
 
 #: Rows of a larger file that are kept unless said otherwise, and the bytes of their texts, at most.
 ROWS, LARGEST = 5_000, 32_000_000
@@ -122,10 +123,7 @@ def _task(
     made: dict[str, Any] = {"name": name.split(":")[1] if name.startswith("hf:") else Path(name).stem}
     source = f"{name}: {draw.in_words}"
     if columns.answer is not None:
-        own = columns.labels
-        others = tuple(labels for labels in USUAL_LABELS if labels != own) if own[0] else ()
-        made["labels"] = (own, *others)
-        if kind in (None, "json", "exact", "labels", "contains", "numeric"):
+        if kind in (None, "json", "exact", "labels", "contains", "numeric", "code"):
             problems = tidied(problems)
         form = form_of(problems)
         if Path(name).suffix in (".csv", ".tsv") and _unnamed(columns, form):
@@ -140,8 +138,13 @@ def _task(
             form = form.under(kind, longest_of(problems))
         if kind in ("json", "labels"):
             problems = listed(problems)
+        problems = solved(problems) if kind == "code" else problems
+        form = form.with_room(settings.get("max_tokens"))
+        own = (columns.labels[0], "Python") if kind == "code" else columns.labels
+        made["labels"] = (own, *(labels for labels in USUAL_LABELS if own[0] and labels != own))
+        bank = tupled(SETTINGS["code"])["clauses"] if kind == "code" else USUAL_CLAUSES
         told = f"Give the {lowered(own[1])} for each {columns.asked}."
-        clauses = {**USUAL_CLAUSES, "instruction": (told, *USUAL_CLAUSES["instruction"])}
+        clauses = {**bank, "instruction": (*((told,) if kind != "code" else ()), *bank["instruction"])}
         if kind is not None:
             made |= {"max_tokens": form.max_tokens, "stop": form.stop, "cover": bool(form.labels)}
             source += f"; {form.in_words(kind)}"
@@ -258,13 +261,13 @@ class _Draw:
 
 def _asked_and_answered(row: Row) -> Row:
     """A row; of a conversation (`messages`, as for fine-tuning) what was asked, and the last answer to it."""
-    cells, where = row
+    cells, where = called(row[0]), row[1]
     for name in ("messages", "conversations"):
         said = _turns(cells.get(name))
         if said and said[-1][0] == "assistant" and any(speaker == "user" for speaker, _ in said[:-1]):
             rest = {column: value for column, value in cells.items() if column != name}
             return {**rest, "input": _dialogue(said[:-1]), "answer": said[-1][1]}, where
-    return row
+    return cells, where
 
 
 def _turns(value: Any) -> list[tuple[str, Any]]:
@@ -336,6 +339,8 @@ def _problem(kept: _KeptRow, id: str, columns: Columns) -> Problem:
         )
     answer = _right(_spoken(kept.cells.get("answer")), columns.answer or "")
     note: dict[str, Any] = {}
+    if kept.cells.get("solution"):
+        note["shown"] = fenced(kept.cells["solution"])
     if "options" in kept.cells:
         note["options"] = _options(kept.cells["options"], where)
         options = options_of(Problem(id, text, note=note))

@@ -5,6 +5,7 @@ A reply may be anything, so everything here takes time linear in its length and 
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 import re
@@ -222,6 +223,18 @@ def json_values(reply: str) -> list[Any]:
         except (ValueError, RecursionError):
             at = start.end()
     return found
+
+
+def value_in(answer: Any) -> Any:
+    """An object or a list that stands in a text as JSON, or as Python prints it; anything else as it is."""
+    if not isinstance(answer, str) or answer.lstrip()[:1] not in ("{", "["):
+        return answer
+    for read in (json.loads, ast.literal_eval):
+        try:
+            return read(answer.strip())
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+    return answer
 
 
 def _json(text: str) -> list[Any]:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import strangers
@@ -27,13 +27,15 @@ from fanfold.likeness import filled
 from fanfold.models import Model, model
 from fanfold.models.http_exchange import Response
 from fanfold.models.simulated import SimulatedTransport
+from fanfold.prompting.genome import Genome
 from fanfold.simulator import Simulator, SimulatorConfig
 from fanfold.studies.prompts import PromptsConfig, study
-from fanfold.studies.prompts.evaluator import _is_about_prompt
+from fanfold.studies.prompts.evaluator import PromptsEvaluator, _is_about_prompt
 from fanfold.studies.prompts.study import _sizes
 from fanfold.tasks import load
 from fanfold.tasks.grading import CodeTests, Exact, JsonSchema, Numeric, Regex
 from fanfold.tasks.judge import Judge
+from fanfold.tasks.programs import asserts_in
 
 MOODS = {"happy": ("loved", "great", "superb", "charming"), "angry": ("boring", "awful", "dull", "terrible")}
 THINGS = ("film", "plot", "acting", "music")
@@ -141,8 +143,8 @@ FORMS: dict[str, tuple[list[Any], str, Any, tuple[str, ...]]] = {
     "classes": ([n % 2 for n in range(30)], "one of 2 numbers", Numeric(), ("\n",)),
     "booleans": ([n % 3 == 0 for n in range(30)], "one of 2 labels", Exact(True, among=("False", "True")), ("\n",)),
     "addresses": ([f"{n} Main St\nSpringfield" for n in range(30)], "a few lines", Exact(), ("\n\n",)),
-    "lists": ([["a", n] for n in range(30)], "JSON", JsonSchema(), ("\n\n",)),
-    "Python's print": ([str({"n": n}) for n in range(30)], "JSON", JsonSchema(), ("\n\n",)),
+    "lists": ([["a", n] for n in range(30)], "JSON", JsonSchema(), ()),
+    "Python's print": ([str({"n": n}) for n in range(30)], "JSON", JsonSchema(), ()),
     "tests": ([[f"assert f(2) == {n}"] for n in range(30)], "tests", CodeTests(), ()),
 }
 
@@ -154,6 +156,54 @@ def test_answers_are_understood_as_people_write_them(name: str, tmp_path: Path) 
     task = load(write_jsonl(tmp_path / "a.jsonl", rows))
     assert f"answers are {form}: " in task.source and task.grader == grader and task.stop == stop
     assert asyncio.run(task.grader(task.problems[3].shown, task.problems[3])).score == (name != "tests")
+
+
+def test_a_reply_may_reason_in_paragraphs_before_its_number_option_or_json(tmp_path: Path) -> None:
+    worked = write_jsonl(
+        tmp_path / "a.jsonl", [{"question": f"{n}+1?", "answer": f"So\n#### {n + 1}"} for n in range(30)]
+    )
+    plain = write_jsonl(tmp_path / "b.jsonl", [{"question": f"{n}+1?", "answer": n + 1} for n in range(30)])
+    options = [{"question": f"{n}+1?", "choices": [str(n), str(n + 1)], "answer": 1} for n in range(30)]
+    choice = write_jsonl(tmp_path / "c.jsonl", options)
+    assert load(worked).stop == () and load(worked).max_tokens == 512
+    for path, stop in ((plain, "\n\n"), (choice, "\n")):
+        assert load(path).stop == (stop,) and load(path, max_tokens=8).stop == (stop,)
+        roomy = PromptsConfig(task=path, max_tokens=600, model=("simulated/gpt-6-luna",))
+        evaluate = cast(PromptsEvaluator, study(roomy).evaluate)
+        assert evaluate.task.stop == () and "where the model ends them, 600 tokens" in evaluate.task.source
+    continuing = cast(PromptsEvaluator, study(PromptsConfig(task=worked)).evaluate)  # would write the next example
+    assert continuing.settings(Genome(labels=("Question", "Answer")), "local/smollm2")["stop"] == ["\n\n", "\nQuestion"]
+
+
+TESTED: dict[str, dict[str, str]] = {
+    "a list": {"text": "Add 1.", "code": "def f(n):\n    return n + 1", "test_list": '["assert f(1) == 2"]'},
+    "lines": {"problem": "Add 1.", "solution": "def f(n): return n + 1", "tests": "assert f(1) == 2\nassert f(2) == 3"},
+    "a setup": {"problem": "Add 1.", "tests": "import math\nassert f(1) == math.floor(2.5)"},
+    "a function": {
+        "prompt": "def f(n):\n",
+        "canonical_solution": "    return n + 1\n",
+        "test": "def check(candidate):\n    assert candidate(1) == 2\n",
+        "entry_point": "f",
+    },
+}
+
+
+@pytest.mark.parametrize("name", TESTED)
+def test_tests_of_code_are_run_and_never_shown_as_answers(name: str, tmp_path: Path) -> None:
+    row = TESTED[name]
+    rows = [(f"# {n}\n{input}", *rest, n) for n in range(30) for input, *rest in [row.values()]]
+    task = load(write_csv(tmp_path / "a.csv", (*row, "number"), rows))
+    assert task.grader == CodeTests() and task.labels[0][1] == "Python" and "assert" not in task.problems[0].shown
+    assert "Reply with one Python code block." in task.clauses["format"]
+    for reply, score in (("def f(n):\n    return n + 1", 1.0), ("def f(n):\n    return n", 0.0)):
+        assert asyncio.run(task.grader(f"Here it is:\n\n```python\n{reply}\n```", task.problems[0])).score == score
+    shown = task.problems[0].shown
+    assert (shown == "") == (name == "a setup")
+    assert not shown or asyncio.run(task.grader(shown, task.problems[0])).score == 1.0
+
+
+def test_a_function_of_tests_that_nobody_calls_is_no_test() -> None:
+    assert asserts_in("def check(f):\n    assert f(1) == 2") is None and asserts_in("I assert that") is None
 
 
 def test_examples_show_labels_in_one_spelling_and_json_as_json(tmp_path: Path) -> None:

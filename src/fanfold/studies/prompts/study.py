@@ -201,6 +201,7 @@ def _task(config: PromptsConfig) -> Task:
             grader = {"base_url": config.base_url, **grader}  # a name that only the user's own server knows
         if config.reasoning_effort:
             grader = {"effort": config.reasoning_effort, **grader}
+    room: dict[str, Any] = {} if config.max_tokens is None else {"max_tokens": config.max_tokens}
     return load(
         config.task,
         grader=grader,
@@ -210,6 +211,7 @@ def _task(config: PromptsConfig) -> Task:
         rows=config.rows,
         seed=config.seed,
         encoding=config.encoding,
+        **room,
     )
 
 
