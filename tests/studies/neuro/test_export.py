@@ -159,6 +159,18 @@ def test_more_images_than_are_scored_at_once_and_none_at_all() -> None:
     np.testing.assert_allclose(classifier.scores(images), expected(classifier, images), rtol=1e-4, atol=1e-4)
 
 
+def test_the_module_says_what_it_takes_and_gives() -> None:
+    genome = NetworkGenome((), (Dense(3, "relu"),), "none", 0.0, "adam", 0.001)
+    for shape, takes in (
+        (IMAGES, "A network for images of 1 x 8 x 8."),
+        (Shape(7, 1, 1, 1, "table", "numbers"), "rows of 7 features, which the encoder in table.py makes of a table."),
+        (SEQUENCES, "sequences of 2 x 20."),
+    ):
+        text = a_classifier(genome, shape).source()
+        assert takes in text and ("every number in its own units" in text) == (shape.target == "numbers")
+    assert "3 networks, answering by their mean, for" in an_ensemble(TABLE).source()
+
+
 def test_the_weights_are_a_safetensors_file_with_the_names_of_the_module(tmp_path: Path) -> None:
     reader = pytest.importorskip("safetensors.torch")
     genome, shape = genomes()[0]

@@ -206,7 +206,7 @@ REFUSED: dict[str, tuple[Any, Any, str]] = {
     "too few labels": (X, Y[:-1], "one label for each"),
     "several labels": (X, np.eye(3)[Y] + np.eye(3)[0], "one label for each"),
     "negative labels": (X, Y - 1, "-1 is below 0"),
-    "fractions": (X, Y + 0.5, "whole numbers"),
+    "fractions": (X, Y + 0.5, "whole numbers.*predict numbers"),
     "labels that are no numbers": (X, np.where(Y == 0, np.nan, Y), "whole numbers"),
     "words beside no words": (X, [[word] for word in np.array(["a", "b", "c"])[Y]][:-1] + [["a", "b"]], "one shape"),
     "one class": (X, Y * 0, "two or more"),
@@ -466,7 +466,10 @@ def test_a_folder_for_each_class_is_read_and_resized(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="more than 8 bits"):
         load(f"folder:{tmp_path}")
     (tmp_path / "light" / "red.png").write_bytes(b"\x89PNG\r\n\x1a\n but no more")
-    with pytest.raises(ConfigError, match=r"red\.png cannot be read as an image"):
+    with pytest.raises(ConfigError, match=r"red\.png cannot be read as an image: .*Take it out, or convert it"):
+        load(f"folder:{tmp_path}")
+    (tmp_path / "dark" / "black.jpg").write_bytes(b"")
+    with pytest.raises(ConfigError, match=r"black\.jpg cannot be .*Nor can 1 more: .*red\.png. Take them out, or conv"):
         load(f"folder:{tmp_path}")
 
 

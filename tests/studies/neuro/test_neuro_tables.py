@@ -251,6 +251,34 @@ def test_a_dozen_rows_are_too_few_and_rows_without_the_target_do_not_count(tmp_p
     assert "10 rows without 'y' are left out" in data.remarks
 
 
+def test_a_column_that_alone_tells_the_answer_is_named(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    left = np.arange(300) >= 250  # sorted by the answer, as tables often are
+    columns = {
+        "age": rng.integers(18, 90, 300),
+        "sex": rng.choice(["m", "f"], 300),
+        "reason": np.where(left, rng.choice(["price", "moved"], 300), ""),
+        "fee": np.where(left, rng.integers(10, 50, 300), 0),
+        "refund": np.where(left, "5.5", ""),
+        "y": np.where(left, "left", "stays"),
+    }
+    data = table(written(tmp_path / "churn.csv", list(columns), zip(*columns.values())))
+    told = "'reason', 'fee', 'refund' alone tell 'y' of nearly all rows: if known only afterwards, --ignore reason,fee"
+    assert f"{told},refund" in data.remarks
+    price = np.exp(rng.normal(5, 1, 300))
+    rows = zip(price * rng.uniform(0.8, 1.2, 300), np.round(price * 1.19, 2), price)
+    data = table(written(tmp_path / "prices.csv", ("size", "gross", "price"), rows))
+    told = "'gross' alone tells 'price' of nearly all rows: if known only afterwards, --ignore gross"
+    assert [remark for remark in data.remarks if "alone" in remark] == [told]
+
+
+def test_rows_without_labels_say_how_they_can_be_kept(tmp_path: Path) -> None:
+    rows = [(i, ("red; large", "soft", "")[i % 3]) for i in range(90)]
+    data = table(written(tmp_path / "tags.csv", ("x", "tags"), rows), predict_as="labels")
+    told = "30 rows without 'tags' are left out (so that rows may have none, predict columns of 0 and 1)"
+    assert told in data.remarks
+
+
 def test_the_usual_words_for_a_missing_value_leave_a_column_of_numbers(tmp_path: Path) -> None:
     words = ("n.a.", "N/A", ".", "#VALUE!", "#DIV/0!", "")
     rows = [(words[i % 6] if i % 3 == 0 else i / 7, i % 2) for i in range(120)]

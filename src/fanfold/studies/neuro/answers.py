@@ -185,6 +185,8 @@ def answers_of(
         kind, made, values, fine = _one(where, names[0], columns[0], wanted, comma, words)
         gaps, rows = gaps + int((~fine).sum()), rows[fine]
     some = f"{gaps} row{'s' if gaps > 1 else ''} without {names[0]!r}{words} {'are' if gaps > 1 else 'is'} left out"
+    if kind == "labels":
+        some += " (so that rows may have none, predict columns of 0 and 1)"
     notes = [some] if gaps else []
     if kind == "numbers":
         notes += [said for n, c in zip(names, columns) for said in points_said(n, c, decimal_of(c, comma))]

@@ -142,7 +142,10 @@ def in_units(part: Images, units: tuple[tuple[float, float], ...]) -> Images:
 
 def _classes(labels: Array, where: str) -> NDArray[np.int64]:
     if labels.dtype.kind == "f" and not (np.isfinite(labels) & (labels == np.floor(labels))).all():
-        raise ConfigError(f"{where}: labels must be whole numbers: number the classes from 0")
+        raise ConfigError(
+            f"{where}: labels must be whole numbers: number the classes from 0, or "
+            "predict numbers (target='numbers', --predict-as numbers)"
+        )
     if labels.min() < 0:
         raise ConfigError(f"{where}: the label {labels.min()} is below 0: number the classes from 0")
     if labels.max() >= 2**31:

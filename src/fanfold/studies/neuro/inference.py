@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fanfold.errors import ConfigError
-from fanfold.studies.neuro.answers import FEWEST, decimal_of, measured, points_said, sample
-from fanfold.studies.neuro.columns import Column, date_order, level, missing
+from fanfold.studies.neuro.answers import FEWEST, Answers, decimal_of, measured, points_said, sample
+from fanfold.studies.neuro.columns import Column, TableEncoder, date_order, level, missing
 from fanfold.studies.neuro.scales import LEVELS, categories, standardised
+from fanfold.tables import columns_in_words
 
 if TYPE_CHECKING:
     from fanfold.studies.neuro.tables import Frame
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 #: The share of a column that must be numbers, or dates, for the rest to count as missing.
 MOSTLY = 0.9
+#: Rows that are looked at for columns that tell the answer, and those of the rarer classes that must be among them.
+LOOKED, RARER = 10_000, 10
+#: The share of the rarer classes that such a column may miss, and the correlation of its order with that of numbers.
+MISSED, ORDERED = 0.01, 0.999
 _OTHER_DATES = re.compile(r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}\b.*")
 _NUMBERING = re.compile(r"(.*[ _-])?(id|index|idx|nr|row|rowid|key|uuid)|unnamed: \d+|", re.IGNORECASE)
 #: Where PassengerId and customerID become two words.
@@ -124,3 +129,36 @@ def _check_known(where: str, name: str, present: Sequence[Any], decimal: str) ->
             f"{where}: the column {name!r} has {distinct:,} different texts in {len(texts):,} rows, such as "
             f"{sample(texts)}: that is learnt by heart; make categories of it, or leave it out ({ignore(name)})"
         )
+
+
+def telling(encoder: TableEncoder, features: Array, answers: Answers, train: Array) -> list[str]:
+    """That columns alone tell what is to be predicted: often they are known only after it."""
+    if answers.kind == "labels" or len(answers.columns) > 1:
+        return []
+    rows = np.random.default_rng(0).permutation(train)[:LOOKED]  # of equals, neighbours in the file say nothing
+    names, first = [], 0
+    for column in encoder.columns:
+        block = features[rows, first : first + len(column.features)].astype(np.float64)
+        first += block.shape[1]
+        if column.kind == "category":
+            values = block @ np.arange(1, block.shape[1] + 1)
+        else:
+            values = block[:, 0].copy()
+            values[(block[:, -1] > 0) & column.marked] = values.min() - np.ptp(values) - 1
+        if _tells(values, answers.values[rows]):
+            names.append(column.name)
+    text = f"{columns_in_words(map(repr, names))} alone {'tell' if len(names) > 1 else 'tells'} {answers.columns[0]!r}"
+    return [f"{text} of nearly all rows: if known only afterwards, {ignore(*names)}"] if names else []
+
+
+def _tells(values: Array, wanted: Array) -> bool:
+    """Whether rows with the nearest values are of one class, or the values are in the order of the numbers."""
+    order = np.argsort(values, kind="stable")
+    values, wanted = values[order], wanted[order]
+    if wanted.ndim > 1:
+        ranks = np.argsort(np.argsort(wanted[:, 0], kind="stable"))
+        return bool(abs(np.corrcoef(np.arange(len(ranks)), ranks)[0, 1]) >= ORDERED)
+    steps = np.concatenate([[np.inf], np.diff(values), [np.inf]])
+    nearest = np.arange(len(values)) + np.where(steps[:-1] <= steps[1:], -1, 1)
+    rarer = len(wanted) - np.bincount(wanted).max()
+    return bool(rarer >= RARER and (wanted != wanted[nearest]).sum() <= MISSED * rarer)

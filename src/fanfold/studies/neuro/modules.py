@@ -15,6 +15,16 @@ _CALLS = {
     "sigmoid": "torch.sigmoid",
     "selu": "torch.selu",
 }
+_TAKES = {
+    "images": "images of {shape.channels} x {shape.height} x {shape.width}",
+    "sequence": "sequences of {shape.channels} x {shape.width}",
+    "table": "rows of {shape.channels} features, which the encoder in table.py makes of a table",
+}
+_GIVES = {
+    "classes": "a score for every class",
+    "numbers": "every number in its own units",
+    "labels": "a score for every label, above 0 if it holds",
+}
 _LISTS = "self.conv, self.norm, self.dense, self.dense_norm = (nn.ModuleList() for _ in range(4))"
 _DICTS = "self.depth, self.squeeze = nn.ModuleDict(), nn.ModuleDict()"
 _SQUEEZE = '''
@@ -81,13 +91,11 @@ def source(genomes: Sequence[NetworkGenome], shape: Shape, classes: tuple[str, .
         members = ", ".join(f"Member{kinds.index(genome)}()" for genome in genomes)
         made = [f"self.members = nn.ModuleList([{members}])"]
         flow = ["return torch.stack([member(x) for member in self.members]).mean(0)"]
-    size = f"{shape.channels} x {shape.height} x {shape.width}"
-    said = f"A network for images of {size} in {shape.classes} classes."
-    if len(genomes) > 1:
-        said = f"{len(genomes)} networks for images of {size} in {shape.classes} classes, whose scores are averaged."
+    some = "A network" if len(genomes) == 1 else f"{len(genomes)} networks, answering by their mean,"
     template = Path(__file__).with_name("model.py.txt").read_text(encoding="utf-8")
     return template.format(
-        about=said,
+        about=f"{some} for {_TAKES[shape.kind].format(shape=shape)}.",
+        gives=_GIVES[shape.target],
         classes=repr(classes),
         channels=shape.channels,
         flat=":, None, None" if shape.kind == "sequence" else "..., None, None",

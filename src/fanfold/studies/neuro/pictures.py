@@ -18,6 +18,8 @@ _PARTS = {
     "validation": ("validation", "valid", "val", "dev"),
     "test": ("test", "testing"),
 }
+#: Images that cannot be read and are named, besides the first.
+NAMED = 10
 #: What an archive of a Mac has besides.
 _BESIDE = "__MACOSX"
 
@@ -88,6 +90,7 @@ def _part(root: Path, classes: Sequence[str], size: int) -> Pictures:
     if odd := [folder.name for folder in _folders(root) if folder.name not in classes]:
         raise ConfigError(f"{root} has a folder {odd[0]}, and there is none to learn from: add one, or take it out")
     colours, labels, grey = [], [], True
+    broken: dict[Path, Exception] = {}
     for label, name in enumerate(classes):
         for path in _images(root / name):
             try:
@@ -97,9 +100,17 @@ def _part(root: Path, classes: Sequence[str], size: int) -> Pictures:
                     grey = grey and image.mode in ("1", "L", "LA")
                     small = image.convert("RGB").resize((size, size), Image.Resampling.BILINEAR)
             except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-                raise ConfigError(f"{path} cannot be read as an image: {error}. Take it out, or convert it") from error
+                broken[path] = error
+                continue
             colours.append(np.asarray(small, np.uint8))
             labels.append(label)
+    if broken:
+        (path, why), *others = broken.items()
+        some = ", ".join(str(other) for other, _ in others[:NAMED]) + ", ..." * (len(others) > NAMED)
+        more = f"Nor can {len(others):,} more: {some}. Take them out" if others else "Take it out"
+        raise ConfigError(
+            f"{path} cannot be read as an image: {why}. {more}, or convert {'them' if others else 'it'}"
+        ) from why
     pixels = np.stack(colours).transpose(0, 3, 1, 2) if colours else np.zeros((0, 3, size, size), np.uint8)
     return Pictures(pixels, np.array(labels, np.int64), grey)
 

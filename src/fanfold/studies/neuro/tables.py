@@ -18,7 +18,7 @@ from fanfold.studies.neuro.columns import Column, TableEncoder, by_column, colle
 from fanfold.studies.neuro.data import Data, Part, assembled
 from fanfold.studies.neuro.genome import Shape
 from fanfold.studies.neuro.images import Images, array, counted, unmasked
-from fanfold.studies.neuro.inference import column_of, ignore, useless
+from fanfold.studies.neuro.inference import column_of, ignore, telling, useless
 from fanfold.studies.neuro.scales import declared
 from fanfold.studies.neuro.splits import size_of, split, strata
 from fanfold.tables import columns_in_words, open_table, spreadsheet_encoding
@@ -234,10 +234,11 @@ def _data(
     shape = Shape(features.shape[1], 1, 1, len(answers.names), "table", answers.kind)
     train, validation, test = (rows.take(part) for part in index)
     text = f"{answers.text} from {_kinds(frame, encoder)}, {len(frame):,} rows"
-    remarks = (f"{text} (--predict, --predict-as, --ignore)", *answers.notes, *dropped, *notes)
-    return assembled(
-        frame.name, (train, validation, test), shape, answers.names, table=encoder, remarks=remarks if strict else ()
-    )
+    remarks: tuple[str, ...] = ()
+    if strict:
+        told = telling(encoder, features, answers, index[0])
+        remarks = (f"{text} (--predict, --predict-as, --ignore)", *answers.notes, *dropped, *told, *notes)
+    return assembled(frame.name, (train, validation, test), shape, answers.names, table=encoder, remarks=remarks)
 
 
 def _kinds(frame: Frame, encoder: TableEncoder) -> str:
