@@ -72,6 +72,12 @@ def test_absent_null_and_empty_values_are_missing(row: dict[str, Any], missing: 
     assert Template.parse("{text}").missing(row) == missing
 
 
+@pytest.mark.parametrize("image", [b"\x89PNG", {"bytes": b"\x89PNG", "path": "a.png"}, object()])
+def test_an_image_is_refused_rather_than_written_into_the_prompt(image: Any) -> None:
+    with pytest.raises(ConfigError, match=r"the column 'image' holds (bytes|dict|object) and no text"):
+        Template.parse("What is on {image}?").fill({"image": image})
+
+
 def test_a_prompt_may_be_in_a_file(tmp_path: Path) -> None:
     (tmp_path / "p.txt").write_text("\ufeffSay {text}.\n", encoding="utf-8")
     assert Template.parse(f"@{tmp_path / 'p.txt'}").fill(ROW) == "Say Hi."

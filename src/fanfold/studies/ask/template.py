@@ -16,6 +16,8 @@ from fanfold.tables.writing import as_json
 
 _PIECES = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _MISSING = object()
+#: What stands for an object that has no words for itself, such as an image.
+_OBJECT = re.compile(r'"<.* at 0x[0-9A-Fa-f]+>"')
 
 
 @dataclass(frozen=True)
@@ -68,11 +70,11 @@ class Template:
 
     def missing(self, row: Mapping[str, Any]) -> list[str]:
         """The names that a row has no value for: absent, null, NaN, or an empty text."""
-        return [name for name in self.names if _text(_value(row, name)) == ""]
+        return [name for name in self.names if _text(row, name) == ""]
 
     def fill(self, row: Mapping[str, Any]) -> str:
         pieces = list(self.pieces)
-        pieces[1::2] = [_text(_value(row, name)) for name in pieces[1::2]]
+        pieces[1::2] = [_text(row, name) for name in pieces[1::2]]
         return "".join(pieces)
 
 
@@ -93,10 +95,17 @@ def _value(row: Mapping[str, Any], name: str) -> Any:
     return inside(row, name)
 
 
-def _text(value: Any) -> str:
+def _text(row: Mapping[str, Any], name: str) -> str:
+    value = _value(row, name)
     if isinstance(value, str):
         return value
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     text = as_json(value)
+    parts = value.values() if isinstance(value, Mapping) else [value]
+    if any(isinstance(part, bytes) for part in parts) or _OBJECT.fullmatch(text):
+        raise ConfigError(
+            f"the column {name!r} holds {type(value).__name__} and no text ({text:.40}): leave it out of the prompt; "
+            "to ask about images, write an evaluator of your own (`image` in docs/models.md)"
+        )
     return str(json.loads(text)) if text.startswith('"') else text
