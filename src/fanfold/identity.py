@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -82,9 +83,7 @@ class Identity:
     @classmethod
     def of(cls, study: Study[Any]) -> Identity:
         prints = {
-            "evaluate": fingerprint(
-                functools.partial(study.evaluate, **study.shared) if study.shared else study.evaluate
-            ),
+            "evaluate": _of_evaluator(study),
             "aggregate": fingerprint(study.aggregate, "aggregate"),
             # A run uses copies of these two, so what they hold is what they were given.
             "strategy": fingerprint(study.strategy, "strategy", untouched=True),
@@ -146,9 +145,16 @@ class Identity:
                 )
         return found
 
+    def used(self, study: Study[Any], recorded: str) -> None:
+        """Remember the evaluator after a run in which it was recorded: that it was used is no change of the study."""
+        with contextlib.suppress(RuntimeError):  # an evaluation that was left behind may still be changing it
+            after = _of_evaluator(study)
+            if _code(after) == _code(self.prints["evaluate"]):
+                _USED.setdefault(after.text, set()).update({recorded, *_USED.get(recorded, ())})
+
     def _compare_text(self, role: str, recorded: Mapping[str, Any], found: Changes) -> None:
         now, before = self.prints[role], str(recorded.get(role))
-        if now.text == before:
+        if now.text == before or before in _USED.get(now.text, ()):
             return
         parts = recorded.get("parts")
         was, at, _ = before.partition("@")
@@ -189,6 +195,19 @@ class Identity:
                 yield f"the {path} changed" if was and new else f"the {path} is {'no longer' if was else 'newly'} used"
             else:
                 yield self.words.get(path) or f"{path} was {was or 'not there'}, is {new or 'not there'}"
+
+
+#: What evaluations in this process made of their evaluators (a client in use, a fitted model), and what those were
+#: recorded as, both by fingerprint.
+_USED: dict[str, set[str]] = {}
+
+
+def _of_evaluator(study: Study[Any]) -> Fingerprint:
+    return fingerprint(functools.partial(study.evaluate, **study.shared) if study.shared else study.evaluate)
+
+
+def _code(print_: Fingerprint) -> dict[str, str]:
+    return {path: value for path, value in print_.parts.items() if path.startswith(CODE)}
 
 
 def _former(value: Any) -> tuple[str, ...]:

@@ -126,8 +126,8 @@ class Start:
 
     async def _locked(self, ledger: Ledger) -> Run[Any]:
         commits = Commits(ledger)
-        run, new, basis = self._find_or_create(ledger)
-        journal = self._journal = RunJournal(ledger, run, commits, basis)
+        run, new, identity = self._find_or_create(ledger)
+        journal = self._journal = RunJournal(ledger, run, commits, identity.basis)
         remote = self._remote = Remote(journal, self._asked_to_stop, self._emit)
         started = asyncio.get_running_loop().time()
 
@@ -156,6 +156,7 @@ class Start:
             journal.status(status, reason, clock())
             await commits.flush()
             commits.close()
+            identity.used(self.study, self._evaluator)
             if new and status == "failed":
                 forget_run(ledger, journal.run)
         self._emit(RunStopped(reason, search.progress))
@@ -287,8 +288,8 @@ class Start:
                 total = broker.metrics.plus(RunView(ledger, run).counts())
                 journal.commits.put(Insert.COUNTS, (run, encode(total)))
 
-    def _find_or_create(self, ledger: Ledger) -> tuple[int, bool, str]:
-        """The id of the run, whether it is new, and what its checkpoints depend on."""
+    def _find_or_create(self, ledger: Ledger) -> tuple[int, bool, Identity]:
+        """The id of the run, whether it is new, and what is searched."""
         name, identity = self.name, Identity.of(self.study)
         self._evaluator = identity.record["evaluate"]
         if self.study.shared and (unknown := fingerprint(dict(self.study.shared), "shared").unknown):
@@ -306,11 +307,11 @@ class Start:
             ready(None if run is None else RunView(ledger, run).summary())
         if run is None:
             meta = dict(self.options.meta or {})
-            return create_run(ledger, name, identity.record, meta, self.study.seeded_cases), True, identity.basis
+            return create_run(ledger, name, identity.record, meta, self.study.seeded_cases), True, identity
         self._check(identity, ledger.identity(run))
         if isinstance(stop := (self.options.meta or {}).get("stop"), str):
             restart_run(ledger, run, stop)
-        return run, False, identity.basis
+        return run, False, identity
 
     def _check(self, identity: Identity, recorded: Any) -> None:
         """Refuse to continue with another study than the recorded one."""
@@ -324,13 +325,13 @@ class Start:
                 f"{changes.remedy}"
             )
         self._remarks = changes.notices
+        if "evaluate" not in changes.refused and self.options.reuse == "run":
+            self._evaluator = recorded["evaluate"]  # under which equal cells of this run are found
         if changes.older:
             self._remarks.append(
                 f"run {self.name!r} was begun by version 0.1.0, which did not write down the settings of its "
                 "evaluator: whether they are the same cannot be told"
             )
-            if self.options.reuse == "run":  # equal cells of this run are found under what it was called then
-                self._evaluator = recorded["evaluate"]
 
     def _announce(self, journal: RunJournal) -> None:
         study, slots = self.study, self.executor.slots

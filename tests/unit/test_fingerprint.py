@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import concurrent.futures
 import enum
 import functools
 import importlib
@@ -26,7 +27,20 @@ import numpy
 import pytest
 import torch
 
-from fanfold import Case, ConfigError, Float, Genetic, Halving, Racing, Random, ReplayDivergence, Space, Study, Sweep
+from fanfold import (
+    Case,
+    ConfigError,
+    Float,
+    Genetic,
+    Halving,
+    MaxTrials,
+    Racing,
+    Random,
+    ReplayDivergence,
+    Space,
+    Study,
+    Sweep,
+)
 from fanfold.events import Notice
 from fanfold.fingerprints import Unknown, fingerprint
 from fanfold.identity import Identity
@@ -657,6 +671,22 @@ def test_a_resume_with_an_unknown_fingerprint_warns_and_names_the_attribute(tmp_
     assert "evaluate.lock (_thread.lock)" in notice and "`fingerprint`" in notice
     with pytest.raises(ReplayDivergence, match=r"evaluate\.k was 1, is 2"):
         study(Locked(2)).run(**how)
+
+
+@pytest.mark.parametrize("executor", ["inline", "threads:2"])
+def test_an_evaluator_that_was_used_continues_its_run_in_the_same_process(executor: str, tmp_path: Path) -> None:
+    how: dict[str, Any] = {"ledger": tmp_path / "a.db", "run": "a"}
+    generator, client = random.Random(1), concurrent.futures.ThreadPoolExecutor(1)
+
+    def draw(candidate: Any, case: Case) -> float:
+        return generator.random() + next(client.map(abs, [candidate]))
+
+    for trials in (1, 2, 2, 3):
+        assert Study(Sweep([1, 2, 2]), draw, stop=MaxTrials(trials)).run(executor, **how).progress.told == trials
+    assert Study(Sweep([1, 2, 2]), draw).run(**how).progress.reused == 1
+    generator.seed(7)
+    with pytest.raises(ReplayDivergence, match=r"evaluate\.generator was"):
+        Study(Sweep([1, 2, 2]), draw).run(**how)
 
 
 @pytest.mark.parametrize(
