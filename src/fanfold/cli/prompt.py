@@ -56,6 +56,8 @@ def prompt(name: str, form: str, given: str | None, ledger: str) -> None:
                 f"run {view.info.name!r} has found no prompt: it must be a search for prompts that has ended"
             )
     text = _outline(found) if given is None else summary.prompt(given)
+    if (parts := found.get("form")) and given is None and not machine_readable():
+        echo(f"note: the input has several parts, each on a line: {parts!r}", err=True)
     if machine_readable():
         print_json({"prompt": text, **found})
     elif form == "python":
@@ -86,4 +88,5 @@ def _module(found: dict[str, Any]) -> str:
         parts = {name: found[name] for name in ("before", "examples", "nearest", "lead", "after")}
         lines = [lines[0], "", source[1].strip(), source[2].rstrip(), "", "", *lines[2:], f"TEMPLATE = {parts!r}"]
         body = "    return filled(TEMPLATE, text)"
-    return "\n".join([*lines, "", "", "def prompt(text: str) -> str:", body])
+    told = [f"    # the form of an input: {form!r}"] if (form := found.get("form")) else []
+    return "\n".join([*lines, "", "", "def prompt(text: str) -> str:", *told, body])

@@ -111,6 +111,13 @@ class Columns:
         return label_of(self.input[0]) if len(self.input) == 1 else "", label_of(self.answer)
 
     @property
+    def form(self) -> str:
+        """How an input is put together; empty where it is a column as it is."""
+        parts = [f"{label_of(name)}: ..." for name in self.input] if len(self.input) > 1 else ["..."]
+        options = ["A) ...", "B) ..."] if self.options else []
+        return "\n".join([*parts, *options]) if len([*parts, *options]) > 1 else ""
+
+    @property
     def asked(self) -> str:
         """The input in a sentence."""
         return " and ".join(lowered(label_of(name)) for name in self.input)

@@ -45,7 +45,7 @@ def load(
     source: str | Path | Iterable[Any],
     *,
     grader: str | Mapping[str, Any] | Grader | None = None,
-    input: str | None = None,
+    input: str | Sequence[str] | None = None,
     answer: str | None = None,
     id: str | None = None,
     options: str | None = None,
@@ -72,7 +72,8 @@ def load(
     if limit is not None:
         check_whole(limit, "limit")
     name = str(source) if isinstance(source, str | Path) else "rows"
-    named = {"input": input, "answer": answer, "id": id, "options": options}
+    columns = input if isinstance(input, str | None) else ",".join(input)
+    named = {"input": columns, "answer": answer, "id": id, "options": options}
     if isinstance(source, str | Path) and name in BUILTIN:
         if any(named.values()):
             raise ConfigError(f"the task {name!r} ships with Fanfold: its fields are known, leave input=, answer= out")
@@ -121,6 +122,7 @@ def _task(
     """The task of the rows that were read, with what their answers imply."""
     problems, columns = draw.problems(), draw.columns
     made: dict[str, Any] = {"name": name.split(":")[1] if name.startswith("hf:") else Path(name).stem}
+    made["form"] = columns.form
     source = f"{name}: {draw.in_words}"
     if columns.answer is not None:
         if kind in (None, "json", "exact", "labels", "contains", "numeric", "code"):

@@ -249,8 +249,8 @@ class Task:
 
     `description` says in one sentence what is to be done, for models that write prompts.  `labels` suggest what to call
     input and answer, `clauses` what to say, by section; `seeds` are the weak first prompts a person would write.
-    `source` says where the problems came from and how they were read.  With `cover` the examples of a split have all
-    the answers there are, where they are enough.
+    `source` says where the problems came from and how they were read, `form` how an input of several parts is put
+    together.  With `cover` the examples of a split have all the answers there are, where they are enough.
     """
 
     name: str
@@ -264,6 +264,7 @@ class Task:
     stop: tuple[str, ...] = ()
     source: str = ""
     cover: bool = False
+    form: str = ""
 
     def __post_init__(self) -> None:
         if not self.problems:

@@ -486,6 +486,35 @@ def test_a_part_of_the_split_that_is_none_is_none_with_a_budget_too(tmp_path: Pa
 
 
 @pytest.mark.slow
+def test_the_prompt_of_several_columns_says_how_its_input_is_put_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [(f"about {number}", text, mood) for number, (text, mood) in enumerate(reviews(30))]
+    path = write_csv(tmp_path / "mine.csv", ("Subject", "Body", "team"), rows)
+    flags = ["--input-field", "Subject,Body", "--model", "simulated/gpt-4o-mini", "--calls", "40", "--held-out", "4"]
+    ran = CliRunner().invoke(cli, ["run", "prompts", "--task", path, "--run", "r", *flags])
+    assert ran.exit_code == 0 and "examples, Team;" in ran.output.replace("\n", " "), ran.output
+    out = CliRunner().invoke(cli, ["prompt", "r"])
+    assert "each on a line: 'Subject: ...\\nBody: ...'" in out.stderr and "Subject: about" in out.stdout
+    python = CliRunner().invoke(cli, ["prompt", "r", "--as", "python"]).stdout
+    assert "# the form of an input: 'Subject: ...\\nBody: ...'" in python
+    module: dict[str, Any] = {}
+    exec(python, module)
+    assert "Subject: X\nBody: Y\nTeam:" in module["prompt"]("Subject: X\nBody: Y")
+    assert load(path, input=["Body"], answer="team").form == ""
+    assert load(path, input=["Subject", "Body"]) == load(path, input="Subject,Body")
+
+
+def test_rows_in_the_place_of_a_task_are_refused_with_the_way_to_make_one() -> None:
+    import pandas
+
+    frame: Any = pandas.DataFrame(reviews(30), columns=["text", "mood"])
+    with pytest.raises(ConfigError, match=r"not DataFrame: make one with fanfold.tasks.load\(rows\)"):
+        study(PromptsConfig(), task=frame)
+
+
+@pytest.mark.slow
 def test_thirty_rows_give_a_prompt_that_scores_what_was_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -148,6 +148,7 @@ class PromptsConclusion:
         settings = self.evaluate.settings(winner, self.config.model[0])
         parts = template(winner, self.evaluate.shots)
         requests = {name: self.evaluate.request(winner, name) for name in self.config.model}
+        parts |= {"form": self.task.form} if self.task.form else {}
         return {**parts, "model": self.config.model[0], "stop": [], **settings, "requests": requests}
 
     async def _courses(

@@ -192,7 +192,10 @@ def short_prompt(genome: Genome) -> str:
     count = genome.shown
     examples = f"{count or 'no'} example{'' if count == 1 else 's'}{' most like the input' if genome.nearest else ''}"
     return "\n".join(
-        [*genome.head().splitlines(), f"({examples}, {' / '.join(genome.labels)}; `fanfold prompt` prints all of it)"]
+        [
+            *genome.head().splitlines(),
+            f"({examples}, {' / '.join(filter(None, genome.labels))}; `fanfold prompt` prints all of it)",
+        ]
     )
 
 

@@ -70,6 +70,8 @@ def study(
                 f"{name} says how a file is read, and the task is made already: leave {name} out of the config, and "
                 "give it to fanfold.tasks.load, as in load(rows, grader=..., input=..., answer=...)"
             )
+    if not isinstance(task, Task | None):
+        raise ConfigError(f"task must be a Task, not {type(task).__name__}: make one with fanfold.tasks.load(rows)")
     task = _guarded(task or _task(config), config.unsafe)
     split = task.split(config.seed, **_sizes(config, task))
     material = material_of(config, task, split)
