@@ -97,12 +97,12 @@ class EvolveConclusion:
         """The mean scores of start and winner on cases that the search did not see."""
         if not self.held_out:
             return None
-        candidates = [dict(self.start), *([dict(parts)] if parts != self.start else [])]
+        candidates = [dict(parts), *([dict(self.start)] if parts != self.start else [])]  # what was found comes first
         run = await go(
             "held-out", Study(Sweep(candidates), self.evaluate, self.held_out, seed=self.seed, name="held-out")
         )
         scores = {result.number: result.score for result in run.results()}
-        return {"start": scores.get(0), "winner": scores.get(len(candidates) - 1), "n": len(self.held_out)}
+        return {"start": scores.get(len(candidates) - 1), "winner": scores.get(0), "n": len(self.held_out)}
 
 
 def best_of(results: list[Result[Any]]) -> Result[Any] | None:
