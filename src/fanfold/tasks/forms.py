@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +24,8 @@ MOSTLY = 0.9
 SEVERAL = 0.2
 #: Characters of one line, and of several, that a reply can still match; longer answers need a judge.
 LONGEST_LINE, LONGEST_LINES = 200, 400
+#: Words from which on half of the answers are sentences, which seldom are repeated word for word, and what is said.
+SENTENCE, MEANING = 6, " (sentences, to be met word for word; --grader judge --judge MODEL compares what they mean)"
 #: Graders that read the answer out of a longer reply, and the tokens such a reply has at least and at most.
 OPEN, OPEN_TOKENS, MOST_TOKENS = ("contains", "regex", "code", "judge", "pairwise", "own"), 256, 2048
 #: Tokens of a reply that works its number out or is code, at least.
@@ -44,7 +47,7 @@ class AnswerForm:
     """How answers look (`name`, in words), and settings of the task that follow.
 
     `grader` is None for free text: no rule can tell whether a reply is right.  `clauses` tell a model about the form,
-    for a prompt's section `format`.  `lists` says that answers list labels, where the grader minds their order.
+    for a prompt's section `format`.  `hint` names a grader that may fit better.
     """
 
     name: str
@@ -53,16 +56,16 @@ class AnswerForm:
     stop: tuple[str, ...] = ("\n",)
     clauses: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
-    lists: str = ""
+    hint: str = ""
 
     def under(self, kind: str, longest: int) -> AnswerForm:
         """The form under a grader that somebody chose: some graders need the whole of a longer reply."""
         if kind == "labels":  # perhaps one on each line
             clauses = () if self.labels else self.clauses
-            return replace(self, stop=("\n\n",), clauses=clauses, labels=(), lists="")
+            return replace(self, stop=("\n\n",), clauses=clauses, labels=(), hint="")
         if kind not in OPEN and self.grader is not None:
             return self
-        return replace(self, stop=(), clauses=(), max_tokens=min(MOST_TOKENS, max(OPEN_TOKENS, longest)))
+        return replace(self, stop=(), clauses=(), hint="", max_tokens=min(MOST_TOKENS, max(OPEN_TOKENS, longest)))
 
     def with_room(self, max_tokens: int | None) -> AnswerForm:
         """The form where somebody gives replies more room: number or option may then come after some reasoning."""
@@ -77,7 +80,7 @@ class AnswerForm:
         end = self.stop[0] if self.stop else ""
         ends = {"\n": "with the line", "\n\n": "at a blank line"}.get(end, "where the model ends them")
         graded = "by a function of yours" if kind == "own" else f"as {kind}"
-        return f"answers are {self.name}: graded {graded}{self.lists}, replies end {ends}, {self.max_tokens} tokens"
+        return f"answers are {self.name}: graded {graded}{self.hint}, replies end {ends}, {self.max_tokens} tokens"
 
 
 def form_of(problems: Sequence[Problem]) -> AnswerForm:
@@ -91,8 +94,8 @@ def form_of(problems: Sequence[Problem]) -> AnswerForm:
     if all(isinstance(problem.answer, list) and asserts_in(problem.answer) for problem in problems):
         return AnswerForm("tests", {"kind": "code"}, min(MOST_TOKENS, max(LONG_TOKENS, tokens)), ())
     if all(isinstance(problem.answer, dict | list) for problem in problems):
-        lists = _in_any_order([problem.answer for problem in problems])
-        return AnswerForm("JSON", {"kind": "json"}, 2 * tokens + 32, (), ("Reply with JSON only.",), lists=lists)
+        hint = _in_any_order([problem.answer for problem in problems])
+        return AnswerForm("JSON", {"kind": "json"}, 2 * tokens + 32, (), ("Reply with JSON only.",), hint=hint)
     labels = _labels(answers)
     if (numeric := _numeric(problems, answers)) is not None:
         plain = [str(reading.meant(problem.answer)) for problem in problems]  # not 0.10000000149011612
@@ -107,8 +110,9 @@ def form_of(problems: Sequence[Problem]) -> AnswerForm:
         return AnswerForm("free text", None, min(MOST_TOKENS, tokens + 32), ())
     if len(lines) == len(answers):
         grader = {"kind": "exact", "first_line": True}
-        lists = _in_any_order(answers)
-        return AnswerForm("one line", grader, tokens + 12, clauses=("Answer on one line.",), lists=lists)
+        sentences = statistics.median(len(answer.split()) for answer in answers) >= SENTENCE
+        hint = _in_any_order(answers) or (MEANING if sentences else "")
+        return AnswerForm("one line", grader, tokens + 12, clauses=("Answer on one line.",), hint=hint)
     stop = () if any("\n\n" in answer for answer in answers) else ("\n\n",)
     return AnswerForm("a few lines", {"kind": "exact"}, tokens + 24, stop)
 

@@ -202,6 +202,15 @@ def test_tests_of_code_are_run_and_never_shown_as_answers(name: str, tmp_path: P
     assert not shown or asyncio.run(task.grader(shown, task.problems[0])).score == 1.0
 
 
+def test_answers_that_are_sentences_name_the_grader_that_compares_what_they_mean(tmp_path: Path) -> None:
+    said = "--grader judge --judge MODEL compares what they mean"
+    sentences = [(f"When does plan {n} end?", f"Plan {n} ends after {n} days in March.") for n in range(30)]
+    path = write_csv(tmp_path / "a.csv", ("question", "answer"), sentences)
+    assert said in load(path).source and said not in load(path, grader="contains").source
+    names = write_csv(tmp_path / "b.csv", ("question", "answer"), [(f"Who is {n}?", f"Ann {n} Lee") for n in range(30)])
+    assert said not in load(names).source
+
+
 def test_a_function_of_tests_that_nobody_calls_is_no_test() -> None:
     assert asserts_in("def check(f):\n    assert f(1) == 2") is None and asserts_in("I assert that") is None
 
