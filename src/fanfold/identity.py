@@ -146,7 +146,7 @@ class Identity:
         return found
 
     def used(self, study: Study[Any], recorded: str) -> None:
-        """Remember the evaluator after a run in which it was recorded: that it was used is no change of the study."""
+        """Remember the evaluator after a run in which it was recorded: its use does not change the study."""
         with contextlib.suppress(RuntimeError):  # an evaluation that was left behind may still be changing it
             after = _of_evaluator(study)
             if _code(after) == _code(self.prints["evaluate"]):

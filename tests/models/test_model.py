@@ -515,3 +515,18 @@ def test_one_model_serves_several_runs_on_one_event_loop(tmp_path: Path) -> None
             return [(await study.run_async("async:4")).progress.failures for _ in range(3)]
 
     assert asyncio.run(main()) == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("openai:gpt-6-luna", "did you mean 'openai/gpt-6-luna'"),
+        ("ollama:qwen3:8b", "did you mean 'ollama/qwen3:8b'"),
+        ("gpt-6-luna", "did you mean 'openai/gpt-6-luna'"),
+        ("simulated", "lacks the model's name: write simulated/NAME"),
+        ("openai/", "lacks the model's name: write openai/NAME"),
+    ],
+)
+def test_a_name_that_is_written_in_another_way_is_refused_with_the_right_one(name: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        model(name)

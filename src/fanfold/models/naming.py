@@ -66,7 +66,8 @@ def model(
         if option not in provider.options:
             raise ConfigError(f"model({name!r}) has no option {option!r}{nearest(option, provider.options)}")
     if not rest:
-        raise ConfigError(f"model {name!r} lacks the model's name after the slash")
+        prefix = (table.model or name).partition("/")[0]
+        raise ConfigError(f"model {name!r} lacks the model's name: write {prefix}/NAME")
     endpoint = provider.endpoint(rest, base_url, key or (entry.key() if entry else None), options)
     if entry is not None:
         endpoint = replace(endpoint, key=None) if table.key_variable == "" and key is None else endpoint
@@ -101,7 +102,7 @@ def _seconds(name: str, timeout: float | None) -> float | None:
 def _provider(name: str, base_url: str | None) -> tuple[Provider, str]:
     """The provider that a name means, and the rest of the name."""
     prefix, slash, rest = name.partition("/")
-    if slash and prefix in provider_names():
+    if prefix in provider_names() and (slash or not base_url):
         return find_provider(prefix), rest
     if base_url:
         return any_server(), name
@@ -109,7 +110,10 @@ def _provider(name: str, base_url: str | None) -> tuple[Provider, str]:
         raise ConfigError(f"model {name!r} is an address: give it as --base-url (base_url=), and the model's own name")
     meant = nearest(prefix, (*provider_names(), *catalogue()))
     bare = rest or name
-    if "did you mean" not in meant and (maker := maker_of(bare)):
+    before, colon, behind = name.partition(":")
+    if colon and before in provider_names():  # as other libraries write it
+        meant = f"; did you mean {f'{before}/{behind}'!r}?"
+    elif "did you mean" not in meant and (maker := maker_of(bare)):
         meant = f"; did you mean {f'{maker}/{bare}'!r}?"
     raise ConfigError(
         f"model {name!r} names no known provider{meant} (a model is PROVIDER/NAME; for another server give --base-url, "
