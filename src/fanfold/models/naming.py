@@ -66,8 +66,7 @@ def model(
         if option not in provider.options:
             raise ConfigError(f"model({name!r}) has no option {option!r}{nearest(option, provider.options)}")
     if not rest:
-        prefix = (table.model or name).partition("/")[0]
-        raise ConfigError(f"model {name!r} lacks the model's name: write {prefix}/NAME")
+        raise ConfigError(f"model {name!r} lacks the model's name: write {(table.model or name).rstrip('/')}/NAME")
     endpoint = provider.endpoint(rest, base_url, key or (entry.key() if entry else None), options)
     if entry is not None:
         endpoint = replace(endpoint, key=None) if table.key_variable == "" and key is None else endpoint
