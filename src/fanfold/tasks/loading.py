@@ -72,8 +72,7 @@ def load(
     if limit is not None:
         check_whole(limit, "limit")
     name = str(source) if isinstance(source, str | Path) else "rows"
-    columns = input if isinstance(input, str | None) else ",".join(input)
-    named = {"input": columns, "answer": answer, "id": id, "options": options}
+    named = {"input": _joined(input), "answer": answer, "id": id, "options": options}
     if isinstance(source, str | Path) and name in BUILTIN:
         if any(named.values()):
             raise ConfigError(f"the task {name!r} ships with Fanfold: its fields are known, leave input=, answer= out")
@@ -102,6 +101,10 @@ def load(
         raise ConfigError(f"{name} cannot be read: {error.strerror or error}") from error
     draw.inferred = inferred
     return _task(name, draw, grader, kind, tupled(settings))
+
+
+def _joined(input: str | Sequence[str] | None) -> str | None:
+    return input if isinstance(input, str | None) else ",".join(input)
 
 
 def _given(rows: Any) -> Iterator[Row]:

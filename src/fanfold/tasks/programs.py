@@ -55,5 +55,5 @@ def fenced(solution: Any) -> str:
 
 
 def solved(problems: Sequence[Problem]) -> tuple[Problem, ...]:
-    """The problems with their solutions to show, where there are some: never tests, which are no reply."""
+    """The problems with their solutions to show, where there are some, and never their tests."""
     return tuple(replace(problem, note={"shown": "", **(problem.note or {})}) for problem in problems)
