@@ -56,6 +56,15 @@ def test_a_page_takes_its_ledger_as_every_command_does(mixed: None, fanfold: Fan
     assert "one --run" in fanfold("view", "other.db", "--run", "a", "--run", "b", "--save", "b.html", code=2).stderr
 
 
+def test_a_page_is_asked_for_by_the_name_of_a_run(mixed: None, fanfold: Fanfold) -> None:
+    Study(Sweep([{"x": 1}]), lambda candidate, case: 1.0).run(ledger="fanfold.db", run="later").ledger.close()
+    fanfold("view", "mixed", "--save", "mixed.html")
+    assert "<title>mixed" in Path("mixed.html").read_text()
+    refused = fanfold("view", "mixd", "--no-open", code=3).stderr
+    assert "no ledger at mixd" in refused and "did you mean 'mixed'" in refused
+    assert "not in fanfold.db" in fanfold("view", "--run", "mixd", "--no-open", code=3).stderr
+
+
 def test_a_report_is_not_written_under_the_name_of_a_picture(mixed: None, fanfold: Fanfold) -> None:
     refused = fanfold("report", "mixed", "-o", "run.png", code=2).stderr
     assert "name it run.html" in refused and "--png CHART" in refused and not Path("run.png").exists()

@@ -168,3 +168,11 @@ def test_a_server_that_goes_away_is_said_and_taken_up_again(browser: Browser, wo
     with serving(world, options=("--token", "one-token-for-both-servers-0000"), port=port):
         expect(page.get_by_role("alert")).to_have_count(0, timeout=30_000)
     visiting.close()
+
+
+def test_a_page_that_is_asked_for_by_a_run_opens_there(browser: Browser, world: Path) -> None:
+    with serving(world, options=("--run", "functions")) as address:
+        visiting = Visitor(browser, address)
+        assert visiting.page.url.endswith("/#/run/0/functions"), "the secret is not in it"
+        expect(visiting.page.get_by_role("link", name="Overview")).to_be_visible()
+        visiting.close()

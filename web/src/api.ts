@@ -168,11 +168,11 @@ export async function act(path: string, body: object): Promise<string> {
 /** `/api/run/L/N`, the prefix of all paths of a run. */
 export const runPath = (ledger: number | string, name: string) => `/api/run/${ledger}/${encodeURIComponent(name)}`;
 
-/** Swaps the token in the address for a cookie, once. */
+/** Swaps the token in the address for a cookie, once; a run behind it is the page that opens. */
 export async function enter(): Promise<void> {
-  const token = /^#token=(.+)$/.exec(location.hash)?.[1];
+  const [, token, page = "/"] = /^#token=(.+?)(\/run\/\d+\/[^/]+)?$/.exec(location.hash) ?? [];
   if (saved || !token) return;
-  history.replaceState(null, "", location.pathname + location.search + "#/");
+  history.replaceState(null, "", location.pathname + location.search + "#" + page);
   dispatchEvent(new Event("hashchange"));
   await act("/api/enter", { token });
 }

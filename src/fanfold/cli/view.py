@@ -19,11 +19,12 @@ VARIABLE = "FANFOLD_VIEW_TOKEN"
     epilog=examples(
         "fanfold view",
         "fanfold view monday.db tuesday.db",
+        "fanfold view first-try",
         "fanfold view --save first-try.html --run first-try",
         "fanfold view --host 0.0.0.0 --port 8080 --token LONG-SECRET --allow-host box.example",
     ),
 )
-@click.argument("ledgers", nargs=-1, metavar="[LEDGER]...", type=click.Path(path_type=Path))
+@click.argument("ledgers", nargs=-1, metavar="[LEDGER|RUN]...", type=click.Path(path_type=Path))
 @click.option("--port", type=click.IntRange(0, 65535), default=0, metavar="N", help="Listen here; 0: any free port.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Listen on this address; others need --token.")
 @click.option("--token", envvar=VARIABLE, metavar="TOKEN", help=f"The secret of the address.  [default: ${VARIABLE}]")
@@ -33,7 +34,7 @@ VARIABLE = "FANFOLD_VIEW_TOKEN"
 @click.option("--png", metavar="CHART", help="With --save: write one chart as a PNG, such as `best`; needs Chromium.")
 @click.option("--ledger", "named", multiple=True, hidden=True, type=click.Path(path_type=Path), help="A LEDGER.")
 @click.option("--until-eof", is_flag=True, hidden=True, help="End when whoever started this closes its input.")
-@click.option("--run", "runs", multiple=True, metavar="RUN", help="With --save: which run.  [default: the last]")
+@click.option("--run", "runs", multiple=True, metavar="RUN", help="Open the page here.  [with --save: the last]")
 @output_options
 def view(
     ledgers: tuple[Path, ...],
@@ -50,29 +51,51 @@ def view(
 ) -> None:
     """Show the runs of LEDGERs in the browser: live while they run, afterwards, several files at once.
 
-    Without a LEDGER, it is $FANFOLD_LEDGER or fanfold.db. The page is for this machine only, and for whoever has the
-    printed address. It reads; from it you can also stop and resume a run, raise its limits, and leave notes.
+    Without a LEDGER, it is $FANFOLD_LEDGER or fanfold.db; a RUN of it may be named instead. The page is for this
+    machine only, and for whoever has the printed address. It reads; from it you can also stop and resume a run, raise
+    its limits, and leave notes.
     --save writes the same page with its data inside, which opens without a server or a network.
     """
-    from fanfold.cli.output import default_ledger
     from fanfold.errors import ConfigError
 
-    paths = (*ledgers, *named) or (Path(default_ledger()),)
+    paths, runs = _places(ledgers, named, runs)
     if png is not None and save is None:
         raise ConfigError("--png writes a file: name it with --save chart.png")
-    if runs and save is None:
-        raise ConfigError("--run chooses what --save writes: add --save FILE")
+    if (runs or save is not None) and (len(paths) > 1 or len(runs) > 1):
+        raise ConfigError("--save and --run take one run of one ledger: name one LEDGER and one --run")
     if save is not None:
-        if len(paths) > 1 or len(runs) > 1:
-            raise ConfigError("--save writes one run of one ledger: name one LEDGER and one --run")
         _save(paths[0], runs, save, png)
         return
-    from fanfold.ledger import Ledger
+    from urllib.parse import quote
+
+    from fanfold.ledger import Ledger, RunView
     from fanfold.sync import run_sync
 
     for path in paths:
         Ledger(path, readonly=True).close()  # what cannot be read is said now
-    run_sync(lambda: _until_stopped(paths, host, port, token, allow_host, open, until_eof))
+    page = ""
+    for run in runs:
+        with RunView.open(paths[0], run) as shown:
+            page = f"/run/0/{quote(shown.name, safe='')}"
+    run_sync(lambda: _until_stopped(paths, host, port, token, allow_host, open, until_eof, page))
+
+
+def _places(
+    ledgers: tuple[Path, ...], named: tuple[Path, ...], runs: tuple[str, ...]
+) -> tuple[tuple[Path, ...], tuple[str, ...]]:
+    """The ledgers, and the runs: a name that is no file means a run of the other ledger, as in `fanfold show RUN`."""
+    from fanfold.cli.output import default_ledger
+    from fanfold.errors import LedgerError
+    from fanfold.ledger import RunView
+
+    usual = named or (Path(default_ledger()),)
+    if len(ledgers) != 1 or runs or ledgers[0].exists() or not usual[0].exists():
+        return (*ledgers, *named) or usual, runs
+    try:
+        with RunView.open(usual[0], str(ledgers[0])) as shown:
+            return usual, (shown.name,)
+    except LedgerError as error:
+        raise LedgerError(f"there is no ledger at {ledgers[0]}, and as the name of a run {error}") from None
 
 
 @contextmanager
@@ -116,6 +139,7 @@ async def _until_stopped(
     names: tuple[str, ...],
     browser: bool,
     until_eof: bool,
+    page: str,
 ) -> None:
     import asyncio
     import secrets
@@ -140,17 +164,17 @@ async def _until_stopped(
                 f"{host} can be reached from other machines, without encryption: put a proxy with TLS before it",
                 err=True,
             )
-        address = f"{url}/#token={secret}"
+        address = f"{url}/#token={secret}{page}"
         if machine_readable():
             print_json({"url": url, "address": address})
         say(address if until_eof else f"{address}\nCtrl-C ends the server; runs continue.")
-        page = _open(address) if browser and not machine_readable() else None
+        opened = _open(address) if browser and not machine_readable() else None
         know(secret)  # from here on it is never printed
         try:
             await stop.wait()
         finally:
-            if page is not None:
-                page.unlink(missing_ok=True)
+            if opened is not None:
+                opened.unlink(missing_ok=True)
 
 
 def _open(address: str) -> Path | None:
