@@ -141,5 +141,5 @@ def test_a_network_that_was_lucky_in_the_search_does_not_win(data: Data) -> None
         arrays["out.weight"][:, 0] = np.array([-sign, sign])
         return Individual(genome, Blob.of(packed(genome, arrays)))
 
-    validated = Validated("classes", parts, {0: [network(-3.0)] * FOLDS, 1: [network(1.0)] * FOLDS})
+    validated = Validated(data.shape, parts, {0: [network(-3.0)] * FOLDS, 1: [network(1.0)] * FOLDS})
     assert validated.worth([1]) > validated.worth([0]) and validated.worth([1]) > validated.worth([0, 1])

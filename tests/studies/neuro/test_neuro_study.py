@@ -25,7 +25,7 @@ from fanfold.running import Run  # noqa: E402
 from fanfold.studies.neuro import NeuroConfig, run_options, study  # noqa: E402
 from fanfold.studies.neuro import evaluator as domain_module  # noqa: E402
 from fanfold.studies.neuro.config import source  # noqa: E402
-from fanfold.studies.neuro.data import from_arrays  # noqa: E402
+from fanfold.studies.neuro.data import Data, from_arrays  # noqa: E402
 from fanfold.studies.neuro.engines import engine  # noqa: E402
 from fanfold.studies.neuro.evaluator import Trainer  # noqa: E402
 from fanfold.studies.neuro.genome import Individual, Shape, individual_of, key  # noqa: E402
@@ -370,3 +370,44 @@ def test_that_weights_count_in_training_alone_is_said() -> None:
     data = from_arrays(images, labels, weights=np.arange(60) % 3)
     (note,) = study(NeuroConfig(trials=2, results=None), data).remarks
     assert note.startswith("weights count in training alone")
+
+
+def rare() -> Data:
+    """Rows of which one in 25 is of the rarer class, which nothing tells for certain."""
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(1000, 4)).astype(np.float32)
+    y = (x[:, 0] + rng.normal(size=1000) > 2.4).astype(np.int64)
+    return from_arrays(x, y, validation=200, test=400, name="rare")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["sequential", "graph"])
+def test_a_balanced_search_finds_networks_that_answer_a_rare_class(name: Any) -> None:
+    recalls, figures = [], {}
+    for balanced in (False, True):
+        more = {**PLAIN, "engine": name, "device": "cpu", "trials": 8, "epochs": 12, "max_batches": None}
+        chosen = config(**more, baselines="yes", balanced=balanced)
+        run = study(chosen, rare()).run(run_options(chosen)["executor"])
+        (tested,) = [each for each in run.view.siblings() if each.name.startswith(f"{run.id}.test")]
+        (cell,) = tested.evaluations()
+        said, labels = np.array(cell.data["said"]), np.array(cell.data["labels"])
+        recalls.append(said[labels == 1].mean())
+        assert run.summary is not None
+        figures = run.summary.figures
+    assert recalls[1] > 0.5 and recalls[1] >= recalls[0] + 0.3
+    assert figures["score"] == "balanced accuracy" and figures["test"] == pytest.approx(cell.score)
+    (machine,) = [row for row in figures["baselines"] if row["name"] == "SVM"]
+    assert machine["test"] > 0.6, "balanced as well"
+
+
+@pytest.mark.slow
+def test_balanced_networks_are_trained_side_by_side_as_one_by_one() -> None:
+    common = {**PLAIN, "dtype": "float64", "device": "cpu", "concurrent": 5, "balanced": True}
+    runs = [study(config(**common, engine=name), rare()).run() for name in ("sequential", "graph")]
+    assert [result.score for result in runs[0].results()] == [result.score for result in runs[1].results()]
+
+
+def test_what_is_not_classes_cannot_be_balanced() -> None:
+    numbers = from_arrays(np.zeros((60, 3), np.float32), np.linspace(0, 1, 60), name="numbers")
+    with pytest.raises(ConfigError, match="numbers: only classes can be balanced, not numbers"):
+        study(config(balanced=True), numbers)

@@ -437,8 +437,8 @@ def test_a_class_that_nearly_all_rows_have_is_said(tmp_path: Path) -> None:
     rows = [(i / 7, "fraud" if i < 3 else "fine") for i in range(120)]
     remarks = table(written(tmp_path / "rare.csv", ("x", "y"), rows)).remarks
     assert remarks[1] == (
-        "97.5 % of the rows have 'y' 'fine', and 3 'fraud': compare the accuracy with 0.975, that of always answering "
-        "'fine'"
+        "97.5 % of the rows have 'y' 'fine', and 3 'fraud': always answering 'fine' has an accuracy of 0.975; with "
+        "--balanced every class counts the same"
     )
     even = [(i / 7, "ab"[i % 2]) for i in range(120)]
     assert len(table(written(tmp_path / "even.csv", ("x", "y"), even)).remarks) == 1

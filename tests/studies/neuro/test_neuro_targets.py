@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import accuracy_score, f1_score, log_loss, r2_score
+from sklearn.metrics import accuracy_score, balanced_accuracy_score, f1_score, log_loss, r2_score
 from torch.nn import functional as F
 
 from fanfold.studies.neuro.targets import chances, interval, loss, predictions, score, temperature
@@ -24,13 +24,25 @@ OUTPUTS = {
 
 def test_scores_are_those_of_scikit_learn() -> None:
     said = {target: predictions(outputs, target) for target, outputs in OUTPUTS.items()}
+    said["balanced"] = said["classes"]
     expected = {
         "classes": accuracy_score(CLASSES, said["classes"]),
+        "balanced": balanced_accuracy_score(CLASSES, said["balanced"]),
         "numbers": r2_score(NUMBERS, said["numbers"]),
         "labels": f1_score(LABELS, said["labels"], average="micro"),
     }
     for target, value in expected.items():
-        assert float(score(OUTPUTS[target], WANTED[target], target)) == pytest.approx(value, abs=1e-12)
+        rows = "classes" if target == "balanced" else target
+        assert float(score(OUTPUTS[rows], WANTED[rows], target)) == pytest.approx(value, abs=1e-10)
+
+
+def test_a_balanced_score_is_that_of_the_classes_that_are_there_and_the_same_side_by_side() -> None:
+    outputs, wanted = OUTPUTS["classes"], CLASSES.clamp_max(1)
+    seen = [float(score(outputs[wanted == one], wanted[wanted == one], "classes")) for one in (0, 1)]
+    assert float(score(outputs, wanted, "balanced")) == pytest.approx(sum(seen) / 2, abs=1e-10)
+    stack = torch.stack([outputs, -outputs, outputs.nan_to_num() * torch.nan])
+    assert torch.equal(score(stack, wanted, "balanced"), torch.stack([score(o, wanted, "balanced") for o in stack]))
+    assert float(score(stack[2], wanted, "balanced")) == 0.0
 
 
 @pytest.mark.slow

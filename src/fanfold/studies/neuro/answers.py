@@ -210,8 +210,8 @@ def _lopsided(name: str, classes: Sequence[str], values: NDArray[Any]) -> list[s
     if share < LOPSIDED:
         return []
     return [
-        f"{100 * share:.1f} % of the rows have {name!r} {most!r}, and {counts.min()} {least!r}: compare the accuracy "
-        f"with {share:.3f}, that of always answering {most!r}"
+        f"{100 * share:.1f} % of the rows have {name!r} {most!r}, and {counts.min()} {least!r}: always answering "
+        f"{most!r} has an accuracy of {share:.3f}; with --balanced every class counts the same"
     ]
 
 

@@ -112,17 +112,18 @@ class Baselines:
 
     def section(self, ours: Rival, rivals: Sequence[Rival]) -> tuple[Section, list[dict[str, Any]]]:
         """The table of all, best first, with the difference to the best rival in words; and the same as figures."""
-        target, word = self.data.shape.target, SCORES[self.data.shape.target]
+        shape, scored = self.data.shape, self.data.shape.scored
+        word = SCORES[scored]
         wanted = torch.from_numpy(self.data.test.labels)
-        outputs = {each.name: as_outputs(each.said, target, self.data.shape.classes) for each in (ours, *rivals)}
-        scores = {name: interval(said, wanted, target) for name, said in outputs.items()}
+        outputs = {each.name: as_outputs(each.said, shape.target, shape.classes) for each in (ours, *rivals)}
+        scores = {name: interval(said, wanted, scored) for name, said in outputs.items()}
         ranked = sorted((ours, *rivals), key=lambda each: -scores[each.name][0])
         rows = tuple(
             (each.name, *map(_short, scores[each.name]), _short(each.validation), each.networks, round(each.seconds, 1))
             for each in ranked
         )
         best = max(rivals, key=lambda each: scores[each.name][0])
-        gap, low, high = difference(outputs[ours.name], outputs[best.name], wanted, target)
+        gap, low, high = difference(outputs[ours.name], outputs[best.name], wanted, scored)
         verdict = "better than" if low > 0 else "worse than" if high < 0 else "not clearly different from"
         by = f"{gap:+.4f} {word} (95 % interval {low:+.4f} to {high:+.4f})"
         brief = f"the search is {verdict} {best.name}: {by}"

@@ -12,6 +12,7 @@ import torch
 
 from fanfold.encoding import derive_seed, digest
 from fanfold.studies.neuro.data import Data, Source, identity, resident
+from fanfold.studies.neuro.genome import Shape
 from fanfold.studies.neuro.images import Array, Images
 from fanfold.studies.neuro.targets import as_outputs, score
 from fanfold.types import Case, Ok
@@ -45,18 +46,17 @@ class Classical:
         from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # scikit-learn needs it, too
 
         data = resident(self.source, "cpu", "float32", self.seed).data
-        began, target = time.thread_time(), data.shape.target
+        began, shape = time.thread_time(), data.shape
         with threadpool_limits(1):
             train = _least(data.train, self.seed) if candidate == "SVM" else data.train
             tried: list[tuple[float, int, Any]] = []
             for settings in SETTINGS[candidate]:
-                model = _model(candidate, target, data.train.labels.ndim > 1 and data.shape.classes > 1, settings)
+                model = _model(candidate, shape, settings)
                 model.fit(_rows(train, data), _wanted(train))
                 said = model.predict(_rows(data.validation, data))
-                outputs = as_outputs(said, target, data.shape.classes)
-                tried.append(
-                    (float(score(outputs, torch.from_numpy(data.validation.labels), target)), -len(tried), model)
-                )
+                outputs = as_outputs(said, shape.target, shape.classes)
+                worth = float(score(outputs, torch.from_numpy(data.validation.labels), shape.scored))
+                tried.append((worth, -len(tried), model))
             best, _, model = max(tried, key=lambda found: found[:2])
             said = model.predict(_rows(data.test, data)) if len(data.test) else np.zeros(0)
         return Ok(best, {"said": np.asarray(said).tolist(), "cpu": time.thread_time() - began})
@@ -78,18 +78,20 @@ def _least(part: Images, seed: int) -> Images:
     return part.take(np.random.default_rng(derive_seed(seed, "classical")).permutation(len(part))[:MOST_ROWS])
 
 
-def _model(name: str, target: str, several: bool, settings: dict[str, Any]) -> Any:
+def _model(name: str, shape: Shape, settings: dict[str, Any]) -> Any:
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
     from sklearn.multiclass import OneVsRestClassifier
     from sklearn.multioutput import MultiOutputRegressor
     from sklearn.svm import SVC, SVR
 
-    number = target == "numbers"
+    number = shape.target == "numbers"
+    if shape.balanced:
+        settings = {**settings, "class_weight": "balanced"}
     if name == "SVM":
         model = (SVR if number else SVC)(**settings)
     else:
         kind = HistGradientBoostingRegressor if number else HistGradientBoostingClassifier
         model = kind(max_iter=200, early_stopping=False, random_state=0, **settings)
     if number:
-        return MultiOutputRegressor(model) if several else model
-    return OneVsRestClassifier(model) if target == "labels" else model
+        return MultiOutputRegressor(model) if shape.classes > 1 else model
+    return OneVsRestClassifier(model) if shape.target == "labels" else model

@@ -61,7 +61,7 @@ class NeuroConclusion:
         tested = await self._tested(Individual(genome, weights_of(winner)) if finale is None else finale.ensemble, go)
         shape, last = self.data.shape, _last(winner)
         said = None if tested is None else as_outputs(tested.data["said"], shape.target, shape.classes)
-        test = None if said is None else interval(said, torch.from_numpy(self.data.test.labels), shape.target)
+        test = None if said is None else interval(said, torch.from_numpy(self.data.test.labels), shape.scored)
         figures: dict[str, Any] = {
             "winner": {"genome": msgspec.to_builtins(genome), "text": genomes.describe(genome)},
             "validation": last.data["accuracy"] if finale is None else finale.score,
@@ -157,7 +157,7 @@ class NeuroConclusion:
 
     @property
     def _score(self) -> str:
-        return SCORES[self.data.shape.target]
+        return SCORES[self.data.shape.scored]
 
     @property
     def _rows(self) -> str:

@@ -115,6 +115,9 @@ class NeuroConfig(Settings):
     max_batches: int | None = option(None, "steps of an epoch, at most", least=1)
     dtype: Literal["float32", "float64"] = option("float32", "of weights and activations")
 
+    balanced: bool = option(
+        False, "every class counts the same, however rare: in training, and in the score (balanced accuracy)"
+    )
     finalists: int = option(
         3, "best networks that are trained again on other folds and may answer together; at most 1 in 8 tried", least=0
     )
@@ -234,6 +237,7 @@ def source(config: NeuroConfig) -> Source:
         config.augment,
         config.image_size,
         columns if table or columns != TableOptions() else None,
+        config.balanced,
     )
 
 

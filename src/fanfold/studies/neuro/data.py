@@ -19,6 +19,7 @@ from fanfold.encoding import derive_seed
 from fanfold.errors import ConfigError, nearest
 from fanfold.studies.neuro import network, sources
 from fanfold.studies.neuro.augmentation import AUGMENTS, meant, moved, places, warped
+from fanfold.studies.neuro.balance import balanced
 from fanfold.studies.neuro.genome import KINDS, TARGETS, Shape
 from fanfold.studies.neuro.images import Array, Images, array, by_name, images, in_units, statistics, units_of, weighted
 from fanfold.studies.neuro.labels import names_of, numbered
@@ -105,7 +106,7 @@ class Source:
     `folder` is where the files of `mnist`, `fashion-mnist` and `cifar10` are.  Where data have a test or validation
     part of their own, `test` or `validation` do not count.  `size` is the height and width that the images of
     `folder:PATH` are brought to.  `columns` says how a table is read, and what is predicted; there, no share set aside
-    means one that fits its length.
+    means one that fits its length.  `balanced` data are those of `balanced()`.
     """
 
     name: str
@@ -116,13 +117,18 @@ class Source:
     augment: str = "none"
     size: int = 32
     columns: TableOptions | None = None
+    balanced: bool = False
 
     def __repr__(self) -> str:
-        """What evaluations are told apart by; without columns, as in version 0.1."""
-        names = [each.name for each in fields(self) if each.name != "columns" or self.columns is not None]
+        """What evaluations are told apart by; without what version 0.1 did not have, as there."""
+        later = {"columns": None, "balanced": False}
+        names = [e.name for e in fields(self) if e.name not in later or getattr(self, e.name) != later[e.name]]
         return f"Source({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
     def load(self) -> Data:
+        return balanced(self._read()) if self.balanced else self._read()
+
+    def _read(self) -> Data:
         settings: dict[str, Any] = {"validation": self.validation, "seed": self.seed, "name": self.name}
         if sources.is_table(self.name):
             from fanfold.studies.neuro import tables

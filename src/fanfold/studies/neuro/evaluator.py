@@ -214,11 +214,11 @@ class Examiner:
         stored = [(member.genome, member.inherited) for member in members_of(candidate)]
         with pinned_threads():
             images = resident(self.source, "cpu", self.training.dtype, self.seed)
-            test, target = images.data.test, images.shape.target
+            test = images.data.test
             nets = [(genome, _tensors(weights, self.training.dtype)) for genome, weights in stored if weights]
             outputs = scored(nets, images.prepared(test.pixels))
-            found = float(targets.score(outputs, images.wanted(test.labels), target))
-            said = targets.predictions(outputs, target).nan_to_num(0.0)
+            found = float(targets.score(outputs, images.wanted(test.labels), images.shape.scored))
+            said = targets.predictions(outputs, images.shape.target).nan_to_num(0.0)
         return Ok(found, {"said": said.tolist(), "labels": test.labels.tolist()})
 
 
@@ -227,7 +227,7 @@ def _told_apart(data: Data | Source) -> dict[str, Any]:
     if isinstance(data, Data):
         return {"data": data.digest}
     held = {"dataset": data.name, "image_size": data.size, "split": data.seed}
-    held |= {name: getattr(data, name) for name in ("folder", "validation", "test", "augment")}
+    held |= {name: getattr(data, name) for name in ("folder", "validation", "test", "augment", "balanced")}
     columns = {} if data.columns is None else vars(data.columns)
     return held | {{"stamp": "data"}.get(name, name): value for name, value in columns.items()}
 

@@ -150,7 +150,7 @@ class Finals:
     def _finale(self, best: Sequence[Result[Any]], trained: Mapping[int, Result[Any]], folds: int) -> Finale:
         parts = [Resident(fold(self.trainer.source, k, folds, self.trainer.seed)) for k in range(folds)]
         networks = {number: _networks(result) for number, result in trained.items()}
-        validated = Validated(self.data.shape.target, parts, networks)
+        validated = Validated(self.data.shape, parts, networks)
         ranked = sorted(networks, key=lambda number: validated.worth([number]), reverse=True)
         # The larger of equals: it depends less on luck.
         count = max(range(1, len(ranked) + 1), key=lambda many: (validated.worth(ranked[:many])[0], many))
@@ -158,7 +158,7 @@ class Finals:
         members = [member for number in numbers for member in networks[number]]
         if 0 in numbers and (weights := weights_of(best[0])) is not None:  # trained in the search already
             members.insert(0, Individual(individual_of(best[0].candidate).genome, weights))
-        score = SCORES[self.data.shape.target]
+        score = SCORES[self.data.shape.scored]
         rows = tuple(
             (
                 best[number].number,
@@ -179,8 +179,8 @@ class Finals:
 class Validated:
     """Finalists by number, one network for each fold, and their outputs for the rows that the fold set aside."""
 
-    def __init__(self, target: str, parts: Sequence[Resident], networks: Mapping[int, Sequence[Individual]]) -> None:
-        self.target, self.wanted = target, [part.validation[1] for part in parts]
+    def __init__(self, shape: Shape, parts: Sequence[Resident], networks: Mapping[int, Sequence[Individual]]) -> None:
+        self.shape, self.wanted = shape, [part.validation[1] for part in parts]
         self._outputs = {
             number: [_outputs(member, part) for member, part in zip(members, parts, strict=True)]
             for number, members in networks.items()
@@ -193,12 +193,12 @@ class Validated:
     def worth(self, numbers: Sequence[int]) -> tuple[float, float]:
         """The mean score over the folds, and the loss, less being better, to tell equals apart."""
         pairs = list(zip(self.outputs(numbers), self.wanted))
-        scores = [float(targets.score(outputs, wanted, self.target)) for outputs, wanted in pairs]
-        losses = [float(targets.loss(outputs, wanted, self.target)) for outputs, wanted in pairs]
+        scores = [float(targets.score(outputs, wanted, self.shape.scored)) for outputs, wanted in pairs]
+        losses = [float(targets.loss(outputs, wanted, self.shape.target)) for outputs, wanted in pairs]
         return fmean(scores), -fmean(losses)
 
     def temperature(self, numbers: Sequence[int]) -> float:
-        return targets.temperature(torch.cat(self.outputs(numbers)), torch.cat(self.wanted), self.target)
+        return targets.temperature(torch.cat(self.outputs(numbers)), torch.cat(self.wanted), self.shape.target)
 
 
 def _best(results: Sequence[Result[Any]], count: int) -> list[Result[Any]]:

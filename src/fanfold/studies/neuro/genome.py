@@ -84,7 +84,8 @@ class Shape(Sparse):
     """What networks see and what they say.
 
     `kind`: `images`; a `table` of (features, 1, 1); a `sequence` of (channels, 1, length).  `target`: one of several
-    classes; `numbers`; `labels`, of which any may hold at once.  `classes` is how many of them there are.
+    classes; `numbers`; `labels`, of which any may hold at once.  `classes` is how many of them there are.  With
+    `balanced`, all classes count the same in the score.
     """
 
     channels: int
@@ -93,6 +94,12 @@ class Shape(Sparse):
     classes: int
     kind: str = "images"
     target: str = "classes"
+    balanced: bool = False
+
+    @property
+    def scored(self) -> str:
+        """How networks are scored."""
+        return "balanced" if self.balanced else self.target
 
     def __post_init__(self) -> None:
         for name in ("channels", "height", "width", "classes"):

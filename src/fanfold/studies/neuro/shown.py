@@ -20,7 +20,7 @@ from fanfold.types import Result
 #: Networks that are drawn as points, and classes of a confusion matrix, at most.
 POINTS, CLASSES = 1000, 40
 #: What a score is called.
-SCORES = {"classes": "accuracy", "numbers": "R2", "labels": "F1"}
+SCORES = {"classes": "accuracy", "balanced": "balanced accuracy", "numbers": "R2", "labels": "F1"}
 #: What the search is called beside its baselines.
 OURS = "this search"
 
@@ -222,7 +222,7 @@ def answered(
 def _score(data: Mapping[str, Any]) -> str:
     """What the score of a training is called; an earlier version did not record it."""
     shape = data.get("shape", ())
-    return SCORES[shape[5]] if len(shape) > 5 else "accuracy"
+    return SCORES[Shape(*shape).scored] if len(shape) > 5 else "accuracy"
 
 
 def trained(result: Result[Any]) -> str:

@@ -260,7 +260,7 @@ class StackSteps:
                 self.stack.outputs(self.state.net, images[part])[:, new:] for part, new in self._parts(len(images))
             ]
         outputs = torch.cat(parts, 1).to(self.losses.dtype)
-        self.seen[0].copy_(targets.score(outputs, wanted, self.stack.shape.target))
+        self.seen[0].copy_(targets.score(outputs, wanted, self.stack.shape.scored))
         self.seen[1].copy_(self.losses)
         self.seen[2].copy_(self.state.finite())
 

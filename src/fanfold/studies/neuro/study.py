@@ -36,13 +36,14 @@ if TYPE_CHECKING:
 def study(config: NeuroConfig, data: Data | None = None) -> Study[Individual]:
     """The study that a config describes; on its dataset, or on data that the caller has."""
     try:
+        from fanfold.studies.neuro.balance import balanced
         from fanfold.studies.neuro.conclusion import NeuroConclusion
         from fanfold.studies.neuro.data import resident
         from fanfold.studies.neuro.evaluator import Trainer
     except ModuleNotFoundError as error:
         raise MissingExtra(error.name or "torch", "neuro", "the neuro study") from error
     check_results(config.results)
-    where = source(config) if data is None else data
+    where = source(config) if data is None else balanced(data) if config.balanced else data
     luck = derive_seed(config.seed, "images")
     # Read now: data that cannot be used are an error before the run, not in every evaluation.
     images = resident(where, "cpu", config.dtype, luck).data

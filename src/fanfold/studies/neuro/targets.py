@@ -44,13 +44,18 @@ def loss(outputs: Tensor, wanted: Tensor, target: str, weights: Tensor | None = 
 
 
 def score(outputs: Tensor, wanted: Tensor, target: str) -> Tensor:
-    """How good each network is on all rows, higher being better: accuracy, R2 or F1.
+    """How good each network is on all rows, higher being better: accuracy, R2 or F1; `balanced`: the mean recall.
 
     R2 is the mean over the numbers, and F1 counts all labels together.  A row that is not finite is wrong.
     """
     finite = torch.isfinite(outputs).all(-1)
-    if target == "classes":
-        return ((outputs.argmax(-1) == wanted) & finite).sum(-1).double() / len(wanted)
+    if target in ("classes", "balanced"):
+        right = (outputs.argmax(-1) == wanted) & finite
+        if target == "classes":
+            return right.sum(-1).double() / len(wanted)
+        counts = wanted.new_zeros(outputs.shape[-1]).index_add_(0, wanted, torch.ones_like(wanted))
+        shares = 1.0 / (counts[wanted].double() * (counts > 0).sum())
+        return (right.double() * shares).sum(-1).round(decimals=10)  # equal in whichever order it was summed
     if target == "numbers":
         exact = wanted.double()
         missed = (outputs.double() - exact).square().sum(-2)

@@ -292,7 +292,7 @@ class Session:
     def accuracy(self) -> float:
         """The score on the whole validation part."""
         images, labels = self.resident.validation
-        return float(targets.score(scored([(self.job.genome, self.net)], images), labels, self.resident.shape.target))
+        return float(targets.score(scored([(self.job.genome, self.net)], images), labels, self.resident.shape.scored))
 
     def progress(self) -> TrainingProgress:
         arrays = {name: tensor.detach().cpu().numpy().copy() for name, tensor in self.net.items()}
