@@ -48,7 +48,7 @@ class Bench:
 
     The texts judged are fenced by a mark made of their own content, which no text can contain, and only the last line
     of what the judge says is read.  A judge that gives no verdict is asked once more; if that does not help, it raises
-    CallFailed: that evaluation has no score.
+    CallFailed: that evaluation has no score.  An evaluation that meets such replies in the ledger asks anew.
     """
 
     model: Model | str
@@ -106,16 +106,19 @@ class Bench:
         blocks += [f"Judge by this rubric: {self.rubric}", f"End with one last line: {form} ({meaning})."]
         said = await self._said(blocks)
         verdict, why = _read(said, pattern)
-        if verdict is None and said.finish not in _REFUSED:
-            said = await self._said([*blocks, _AGAIN])
+        sample = 0
+        while verdict is None and said.finish not in _REFUSED and (said.cached or not sample):
+            said = await self._said([*blocks, _AGAIN], sample)
             verdict, _ = _read(said, pattern)
+            sample += 1
         if verdict is None:
             raise _without(said, form, self.max_tokens)
         return verdict, why
 
-    async def _said(self, blocks: Sequence[str]) -> Reply:
+    async def _said(self, blocks: Sequence[str], sample: int = 0) -> Reply:
         options: dict[str, Any] = {} if self.temperature is None else {"temperature": self.temperature}
-        return await self.asked.generate("\n\n".join(blocks), system=_SYSTEM, max_tokens=self.max_tokens, **options)
+        options |= {"system": _SYSTEM, "max_tokens": self.max_tokens, "sample": sample}
+        return await self.asked.generate("\n\n".join(blocks), **options)
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,14 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from fanfold import Study
 from fanfold.encoding import encode
 from fanfold.errors import CallFailed, ConfigError, MissingExtra
 from fanfold.fingerprints import fingerprint
@@ -22,6 +24,7 @@ from fanfold.models import Model, model
 from fanfold.models.simulated import SimulatedTransport
 from fanfold.schemas import fault, same
 from fanfold.simulator import Simulator, SimulatorConfig
+from fanfold.strategies import Sweep
 from fanfold.tasks import Grade, Grader, Problem, grader, reading
 from fanfold.tasks.grading import CodeTests, Exact, JsonSchema, Labels, MultipleChoice, Numeric, Regex
 from fanfold.tasks.judge import Judge, Pairwise
@@ -484,6 +487,25 @@ def test_a_judge_that_forgot_its_verdict_is_asked_once_more() -> None:
 
     assert grade(Judge(judging(answer)), "a reply") == Grade(0.4, "4", "A solid reply. I would say 4 of 10")
     assert len(asked) == 2 and asked[1].startswith(asked[0])
+
+
+def test_a_judge_without_a_verdict_is_asked_anew_where_its_evaluation_is_tried_again(tmp_path: Path) -> None:
+    replies: list[str] = []
+
+    def answer(messages: Any) -> str:
+        replies.append("I cannot say" if len(replies) < 3 else "Verdict: 4")
+        return replies[-1]
+
+    judge = Judge(judging(answer))
+
+    async def evaluate(candidate: str, case: Any) -> float:
+        return (await judge("a reply", Problem("1", "?"))).score
+
+    for made, failures in ((2, 1), (3, 1), (4, 0), (4, 0)):
+        study = Study(Sweep(["a prompt"]), evaluate)
+        run = study.run("async:1", ledger=tmp_path / "a.db", run="r", retry_failed=True)
+        assert (len(replies), run.progress.failures) == (made, failures)
+        run.ledger.close()
 
 
 @pytest.mark.parametrize("said", ["", "I cannot say", "Verdict: 11", "Verdict: -3", "Verdict: 7\nor maybe 8", "7"])
