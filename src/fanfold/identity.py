@@ -37,7 +37,7 @@ def formerly(*names: str) -> Callable[[T], T]:
 
 
 def told(**words: str) -> Callable[[T], T]:
-    """Say in words what it means that a setting in an evaluator's fingerprint is another, where values say nothing."""
+    """Say in words what it means that a setting in a fingerprint is another, where values say nothing."""
 
     def mark(named: T) -> T:
         named.__told__ = words  # type: ignore[attr-defined]
@@ -66,7 +66,12 @@ class Changes:
             )
         kept = self.refused.keys().isdisjoint(_OF_RESULTS)
         how = ", with reuse='ledger' (--reuse ledger), which takes over finished evaluations that are the same"
-        return f"Undo the change, or give the new study a new run name{how if kept else ''}"
+        drawn = (
+            ". If a value is other in every process, such as a random name, give the strategy an attribute "
+            "`fingerprint` (a text that changes when its settings do)"
+        )
+        own = drawn if "strategy" in self.refused else ""
+        return f"Undo the change, or give the new study a new run name{how if kept else ''}{own}"
 
 
 @dataclass(frozen=True)
@@ -107,8 +112,12 @@ class Identity:
             "version": __version__,
         }
         former = {role: _former(getattr(study, role)) for role in ("evaluate", "aggregate", "strategy")}
-        words = inspect.getattr_static(study.evaluate, "__told__", {})
-        return cls(record, prints, former, {f"evaluate.{name}": text for name, text in words.items()})
+        words = {
+            f"{role}.{name}": text
+            for role in ("evaluate", "conclude")
+            for name, text in inspect.getattr_static(getattr(study, role), "__told__", {}).items()
+        }
+        return cls(record, prints, former, words)
 
     @property
     def basis(self) -> str:

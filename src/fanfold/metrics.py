@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fanfold.ledger import RunView
-from fanfold.texts import duration, number
+from fanfold.texts import duration, money, number
 from fanfold.types import Ok, mean_scores
 
 
@@ -23,7 +23,7 @@ class Metric:
 
 def metrics(view: RunView) -> list[Metric]:
     """The figures of a run in the order of reading."""
-    info, progress, timings, money = view.info, view.progress(), view.timings(), view.costs()
+    info, progress, timings, cost = view.info, view.progress(), view.timings(), cost_of(view)
     beside, natural = held_out(view), info.objective.natural
     kept = None if beside is None else beside.info.objective.natural(beside.trial(0).score)
     best = natural(info.best)
@@ -40,12 +40,21 @@ def metrics(view: RunView) -> list[Metric]:
         Metric("evaluations", "evaluations", info.evaluations, f"{info.evaluations:,}"),
         Metric("reused", "reused", progress.reused, f"{progress.reused:,}"),
         Metric("failures", "failures", info.failures, f"{info.failures:,}"),
-        Metric("cost", "cost", info.cost, money.cost_text if money.calls else number(info.cost)),
+        Metric("cost", "cost", *cost),
         Metric("elapsed", "time", info.elapsed, duration(info.elapsed)),
         Metric("evaluations_per_second", "evaluations a second", per_second, f"{per_second:,.1f}"),
         Metric("milliseconds", "ms an evaluation", milliseconds, number(milliseconds)),
         Metric("created", "started", info.created, started),
     ]
+
+
+def cost_of(view: RunView) -> tuple[float, str]:
+    """What a run and those that belong to it cost, for programs and for people; an unknown cost is called unknown."""
+    cost, calls = view.cost(), view.costs()
+    if not calls.calls:
+        return cost, number(cost)
+    own = cost > calls.cost * (1 + 1e-9)  # what evaluators report themselves
+    return cost, f"{money(cost)}, of which model calls {calls.cost_text}" if own else calls.cost_text
 
 
 def other_scores(view: RunView) -> dict[str, float]:

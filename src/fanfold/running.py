@@ -351,6 +351,8 @@ class Start:
         )
         for remark in (*study.remarks, *self._remarks):
             self._emit(Notice(remark))
+        if self.options.run is not None and journal.ledger.temporary:
+            self._warn(f"run {self.name!r} is not kept: give run() a ledger='runs.db' to continue it later")
         batches = RunView(journal.ledger, journal.run).batches(open=True)
         if batches and not self.executor.collects:
             self._warn(

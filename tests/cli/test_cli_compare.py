@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -50,6 +52,7 @@ def test_best_candidates_are_compared_on_the_cases_they_share(fanfold: Fanfold, 
     shown = fanfold("compare", "first", "second").stdout
     for words in ("Difference from first", "5 to 5", "best score", "trials", "Settings that differ"):
         assert words in shown
+    assert found["settings"]["cases"] == {"first": "4", "second": "4, others"}
 
 
 def test_every_run_is_compared_with_the_first(as_json: Json, folder: Path) -> None:
@@ -121,6 +124,20 @@ def test_only_settings_that_differ_are_listed(as_json: Json, folder: Path) -> No
     settings = as_json("compare", "first", "second")["settings"]
     assert settings["seed"] == {"first": 0, "second": 4}
     assert "window" not in settings and "strategy" not in settings
+
+
+@pytest.mark.slow
+def test_a_run_of_the_shell_and_one_of_python_differ_only_in_what_was_given(
+    fanfold: Fanfold, as_json: Json, folder: Path
+) -> None:
+    (folder / "own.py").write_text(
+        "from fanfold import MaxTrials, Study, Sweep\n\n\ndef score(candidate, case):\n    return candidate\n\n\n"
+        "def study(seed):\n    return Study(Sweep(range(9)), score, cases=[1], stop=MaxTrials(3), seed=seed)\n\n\n"
+        "shell = study(0)\n\nif __name__ == '__main__':\n    study(1).run(ledger='fanfold.db', run='python')\n"
+    )
+    subprocess.run([sys.executable, "own.py"], cwd=folder, check=True)
+    fanfold("run", "own.py:shell", "--run", "shell", "--max-trials", "5", "--executor", "threads:2")
+    assert as_json("compare", "python", "shell")["settings"] == {"seed": {"python": 1, "shell": 0}}
 
 
 def test_the_names_of_settings_are_not_cut_and_parts_of_another_kind_are_one_line(

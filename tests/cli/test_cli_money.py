@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import Result
+
+from fanfold import RunView
+from fanfold.texts import money
 
 Fanfold = Callable[..., Result]
 Json = Callable[..., Any]
@@ -47,6 +52,42 @@ def test_the_end_of_a_run_says_what_was_paid(fanfold: Fanfold, as_json: Json, wr
     result = as_json("run", "asks.py", "--executor", "async:4", "--run", "again", "--quiet")
     assert (result["money"]["calls"], result["money"]["from_ledger"], result["unpriced"]) == (0, 5, 0)
     assert "(5 more answered from the ledger)" in fanfold("show", "again").stdout
+
+
+@pytest.mark.slow
+def test_what_a_killed_evaluation_paid_is_part_of_every_cost(
+    fanfold: Fanfold, as_json: Json, folder: Path, write: Callable[..., None]
+) -> None:
+    write()
+    fanfold("run", "asks.py", "--executor", "async:4", "--run", "first")
+    with contextlib.closing(sqlite3.connect(folder / "fanfold.db")) as db, db:
+        db.execute(
+            "INSERT INTO payment SELECT NULL, run, randomblob(16), model, 2.5, 1, 1, 0, 0, at, seconds, 1, NULL, NULL "
+            "FROM payment LIMIT 1"
+        )
+        paid = db.execute("SELECT sum(cost) FROM payment").fetchone()[0]
+    (listed,) = as_json("runs")
+    shown = as_json("show", "first")
+    resumed = as_json("resume", "first", "--max-trials", "5", "--quiet")
+    costs = [listed["cost"], shown["cost"], shown["money"]["cost"], resumed["cost"], resumed["money"]["cost"]]
+    assert costs == [pytest.approx(paid)] * 5
+    with RunView.open(folder / "fanfold.db", "first") as view:
+        assert [view.info.cost, view.cost(), view.progress().cost] == [pytest.approx(paid)] * 3
+    assert money(paid) in fanfold("runs").stdout and money(paid) in fanfold("show", "first").stdout
+
+
+@pytest.mark.slow
+def test_a_cost_holds_what_evaluators_report_themselves_and_their_model_calls(
+    fanfold: Fanfold, as_json: Json, folder: Path, write: Callable[..., None]
+) -> None:
+    write()
+    text = (folder / "asks.py").read_text().replace("return float(", "return Ok(cost=300.0, score=")
+    (folder / "asks.py").write_text(text.replace("import Case,", "import Case, Ok,"))
+    fanfold("run", "asks.py", "--executor", "async:4", "--run", "first")
+    assert (
+        as_json("runs")[0]["cost"] == pytest.approx(1500, abs=1) and "$1,500.00 (simulated)" in fanfold("runs").stdout
+    )
+    assert "cost $1,500.00, of which model calls $0.000" in fanfold("show", "first").stdout
 
 
 @pytest.mark.slow

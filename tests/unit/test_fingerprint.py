@@ -774,6 +774,15 @@ def test_a_strategy_that_cannot_be_written_down_resumes_with_a_notice(tmp_path: 
     assert "strategy.held (_thread.lock)" in notice
 
 
+def test_a_random_setting_of_a_strategy_is_named_with_what_to_do_about_it(tmp_path: Path) -> None:
+    from fanfold import MaxTrials
+
+    how: dict[str, Any] = {"ledger": tmp_path / "a.db", "run": "a"}
+    study(score, strategy=Draws("odd-1"), stop=MaxTrials(2)).run(**how)
+    with pytest.raises(ReplayDivergence, match=r"strategy\.held was 'odd-1', is 'odd-2'.*random name.*`fingerprint`"):
+        study(score, strategy=Draws("odd-2"), stop=MaxTrials(3)).run(**how)
+
+
 class Budgeted(Sweep[Any]):
     """A strategy that uses up its setting; a run uses a copy, so what the study holds is what was given."""
 

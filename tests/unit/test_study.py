@@ -508,6 +508,14 @@ def test_a_window_too_small_for_the_slots_is_said() -> None:
     assert any(isinstance(event, Notice) and "larger window" in event.message for event in events)
 
 
+def test_a_named_run_that_no_ledger_keeps_says_so(tmp_path: Path) -> None:
+    events: list[Any] = []
+    for how in ({"run": "a"}, {"run": "a", "ledger": tmp_path / "a.db"}, {}):
+        sweep(lambda candidate, case: 0.0).run(**how, watch=events.append)
+    said = [event.message for event in events if isinstance(event, Notice)]
+    assert said == ["run 'a' is not kept: give run() a ledger='runs.db' to continue it later"]
+
+
 def test_slots_for_coroutines_are_a_limit_and_none_is_missed() -> None:
     events: list[Any] = []
     sweep(lambda candidate, case: 0.0, window=2).run("async:256", watch=events.append)

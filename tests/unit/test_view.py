@@ -236,6 +236,7 @@ USES: dict[str, Callable[[RunView], object]] = {
     "calls": lambda view: view.calls(),
     "calls_of": lambda view: view.calls_of(0, 0),
     "counts": lambda view: view.counts(),
+    "cost": lambda view: view.cost(),
     "costs": lambda view: [view.costs(), view.costs(siblings=False)],
     "batches": lambda view: [view.batches(), view.batches(open=True)],
     "waves": lambda view: view.waves(),

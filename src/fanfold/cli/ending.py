@@ -145,8 +145,9 @@ def _costs(run: Run[Any], shown: Presentation) -> Iterator[str]:
     info, money, progress = run.view.info, run.money, run.progress
     trials = f"{count(info.trials, 'trial')}, " if shown.unit is None else ""
     reused = f" ({progress.reused:,} reused)" if progress.reused else ""
-    own = progress.cost > money.cost * (1 + 1e-9)  # what evaluators report themselves; the rest is in the next lines
-    cost = f", cost {number(progress.cost)}" if own else ""
+    paid = run.view.cost()
+    own = paid > money.cost * (1 + 1e-9)  # what evaluators report themselves; the rest is in the next lines
+    cost = f", cost {number(paid)}" if own else ""
     evaluations = f"{count(info.evaluations, 'evaluation')}{reused}, {count(info.failures, 'failure')}"
     yield f"{trials}{evaluations}{cost}, {duration(progress.elapsed)}"
     yield from money.lines(short=True)

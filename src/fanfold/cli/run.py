@@ -296,10 +296,10 @@ def _conclude(done: Run[Any], ledger: str, report: str | None) -> bool:
     candidate = None if best is None else decode(encode(best.candidate))
     if machine_readable():
         result = None if best is None else {"score": best.score, "trial": best.number, "candidate": candidate}
-        counts = {name: getattr(progress, name) for name in ("evaluations", "failures", "reused", "cost", "elapsed")}
+        counts = {name: getattr(progress, name) for name in ("evaluations", "failures", "reused", "elapsed")}
         head = {"run": done.id, "ledger": ledger, "reason": done.reason, "best": result, "trials": progress.told}
         figures = {} if done.summary is None else dict(done.summary.figures)
-        paid = {"unpriced": money.unpriced, "money": dataclasses.asdict(money)}
+        paid = {"cost": done.view.cost(), "unpriced": money.unpriced, "money": dataclasses.asdict(money)}
         print_json({**head, **counts, **paid, "trace": done.trace, "summary": figures})
     from fanfold.cli.ending import say_ending
 

@@ -71,9 +71,7 @@ def runs(ledger: str, every: bool, most: int | None, before: str | None, upgrade
     with Ledger(ledger, readonly=not upgrade) as opened:
         first = None if before is None else opened.named(before)
         if machine_readable():
-            views = [(info, RunView(opened, info.id)) for info in opened.runs(first, most or -1)]
-            listed = [_run_as_json(info, view.status) | {"simulated": _simulated(view)} for info, view in views]
-            print_json(listed)
+            print_json([_run_as_json(info, RunView(opened, info.id)) for info in opened.runs(first, most or -1)])
             return
         rows, page = [], opened.run_rows(first, (PAGE if most is None else most) or -1)
         for info, helpers in page:
@@ -93,34 +91,22 @@ def runs(ledger: str, every: bool, most: int | None, before: str | None, upgrade
         say(f"\n{len(page):,} of {total:,} runs. Older ones: {further}")
 
 
-def _simulated(view: RunView) -> bool:
-    return bool(view.costs().simulated)
-
-
 def _run_as_row(info: RunInfo, view: RunView, name: str) -> list[str]:
-    money = view.costs()
-    cost = money.cost_text.partition(" (")[0].partition(",")[0] if money.calls else cost_of(info)
+    from fanfold.metrics import cost_of
+
+    cost = cost_of(view)[1].partition(" (")[0].partition(", ")[0]
     counts = [f"{info.trials:,}", f"{info.evaluations:,}", f"{info.failures:,}"]
     best = number(info.objective.natural(info.best))
-    cost += " (simulated)" if money.simulated else ""
+    cost += " (simulated)" if view.costs().simulated else ""
     return [name, view.status, best, *counts, cost, duration(info.elapsed), _when(info.created)]
 
 
-def cost_of(info: RunInfo) -> str:
-    """What a run's evaluations cost; an unknown cost is called unknown, not 0."""
-    if not info.unpriced:
-        return number(info.cost)
-    return f"{number(info.cost)} and {info.unpriced} unknown" if info.cost else "unknown"
-
-
-def _run_as_json(info: RunInfo, status: str) -> dict[str, Any]:
+def _run_as_json(info: RunInfo, view: RunView) -> dict[str, Any]:
     names = (
         "trials",
         "evaluations",
         "failures",
         "best",
-        "cost",
-        "unpriced",
         "elapsed",
         "reason",
         "created",
@@ -128,7 +114,9 @@ def _run_as_json(info: RunInfo, status: str) -> dict[str, Any]:
         "meta",
     )
     facts = {name: getattr(info, name) for name in names} | {"best": info.objective.natural(info.best)}
-    return {"name": info.name, "status": status, **facts}
+    money = view.costs()
+    paid = {"cost": view.cost(), "unpriced": money.unpriced, "simulated": bool(money.simulated)}
+    return {"name": info.name, "status": view.status, **facts, **paid}
 
 
 @click.command(
@@ -341,7 +329,7 @@ def _as_json(view: RunView, trials: int) -> dict[str, Any]:
         {**asdict(model), "latency": {f"p{q * 100:g}": s for q, s in model.latency.items()}} for model in calls.models
     ]
     return {
-        **_run_as_json(view.info, view.status),
+        **_run_as_json(view.info, view),
         **{metric.key: metric.value for metric in metrics(view)},
         "identity": dict(view.info.identity),
         "cases": [case.id for case in view.cases()],

@@ -98,6 +98,10 @@ class CallReads(RunRows):
         runs = belonging(self.ledger, self.id) if siblings else [self.id]
         return Spending.of(self.ledger, *runs)
 
+    def cost(self) -> float:
+        """What the run and its siblings cost: their model calls, and what their evaluations report themselves."""
+        return sum(self.ledger.info(run).cost for run in belonging(self.ledger, self.id))
+
     def batches(self, *, open: bool = False) -> list[BatchRow]:
         """The run's provider batches, or only those that are still `open`, in the order in which they were made."""
         return batches(self.ledger, self.id, open=open)

@@ -45,7 +45,8 @@ COUNTS = """
 """
 #: The same of a run that has ended, as it was counted then.
 COUNTED = "SELECT evaluations, failures, cost, trials, best FROM run_count WHERE run = ?"
-UNPRICED = "SELECT count(*) FROM payment WHERE run = ? AND cost IS NULL"
+#: What was paid for model calls, and how many of them have no known price.
+PAID = "SELECT total(cost), count(*) - count(cost) FROM payment WHERE run = ?"
 PROGRESS = """
     SELECT count(number), count(told), coalesce(sum(CASE WHEN told IS NOT NULL THEN evaluations END), 0),
         coalesce(sum(told IS NOT NULL AND instr(origin, '"written":true') > 0), 0),

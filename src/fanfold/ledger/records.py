@@ -39,6 +39,7 @@ class RunInfo:
     trials: int
     evaluations: int
     failures: int
+    #: Of its evaluations, or where that is more of its model calls: a kill cuts off evaluations whose calls are paid.
     cost: float
     best: float | None
     #: Paid model calls of unknown price, which `cost` leaves out.

@@ -15,6 +15,9 @@ from fanfold.types import Ok
 
 #: What the names of those settings begin with that a run takes from the objects it is made of.
 _PARTS = "parts."
+#: What the command line writes down of a run, and what of that, and of every run, is not a setting.
+_OF_COMMANDS = frozenset(("options", "fields", "stop", "target"))
+_NO_SETTINGS = frozenset(("options.run", "options.ledger", "digest", "version"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +104,15 @@ def _scores(view: RunView, trial: int | None) -> dict[str, float]:
 
 def _differing(views: Sequence[RunView]) -> dict[str, tuple[Any, ...]]:
     """The settings that differ: first those that were given, then the parts that all runs have."""
-    settings = [_flat({**view.info.identity, **view.info.meta}) for view in views]
-    names = dict.fromkeys(name for run in settings for name in run if name != "options.run")
+    infos = [view.info for view in views]
+    # What one run was not started with in words cannot be compared with those of another.
+    unsaid = {name for name in _OF_COMMANDS for info in infos if name not in info.meta}
+    recorded = [{**info.identity, **info.meta} for info in infos]
+    settings = [_flat({name: value for name, value in run.items() if name not in unsaid}) for run in recorded]
+    cases = [[[case.id, case.data] for case in view.cases()] for view in views]
+    for run, own in zip(settings, cases, strict=True):
+        run["cases"] = f"{len(own):,}" if own == cases[0] else f"{len(own):,}, others"
+    names = dict.fromkeys(name for run in settings for name in run if name not in _NO_SETTINGS)
     values = {name: tuple(run.get(name) for run in settings) for name in names}
     differing = {name: column for name, column in values.items() if any(value != column[0] for value in column)}
     given = {name: column for name, column in differing.items() if not name.startswith(_PARTS)}
@@ -115,5 +125,5 @@ def _differing(views: Sequence[RunView]) -> dict[str, tuple[Any, ...]]:
 def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, item in value.items():
-        flat |= _flat(item, f"{prefix}{key}.") if isinstance(item, dict) and item else {f"{prefix}{key}": item}
+        flat |= _flat(item, f"{prefix}{key}.") if isinstance(item, dict) else {f"{prefix}{key}": item}
     return flat

@@ -24,7 +24,7 @@ from fanfold.report.pages.parts import (
     plain,
     sections,
 )
-from fanfold.report.pages.runs import cost
+from fanfold.report.pages.runs import cost_text
 from fanfold.texts import duration
 
 #: Bins of the population's quantiles, and trials that tell the pace of late.
@@ -85,7 +85,7 @@ def standing(shown: ShownRun, progress: Progress) -> Payload:
     return {
         "progress": {**{name: getattr(progress, name) for name in counts}, "goal": goal, "goal_of": of},
         "eta": eta(shown, known, progress) if running else None,
-        "cost_text": cost(shown.view.costs(), shown.info),
+        "cost_text": cost_text(shown.view),
         "elapsed_text": duration(progress.elapsed),
     }
 

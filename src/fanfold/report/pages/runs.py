@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fanfold.errors import FanfoldError
-from fanfold.ledger import Ledger, RunHead, RunInfo, RunView
-from fanfold.ledger.spending import Spending, cost_text
+from fanfold.ledger import Ledger, RunHead, RunView
+from fanfold.metrics import cost_of
 from fanfold.report.pages.parts import Payload, ShownRun, clipped, finite
 from fanfold.texts import duration, number
 
@@ -74,8 +74,8 @@ def run_row(shown: ShownRun) -> Payload:
         "best": best,
         "best_text": number(best) if shown.study.unit is None else "",
         **_interval(view),
-        "cost": finite(info.cost),
-        "cost_text": cost(view.costs(), info),
+        "cost": finite(view.cost()),
+        "cost_text": cost_text(view),
         "trials": info.trials,
         "evaluations": info.evaluations,
         "failures": info.failures,
@@ -96,8 +96,7 @@ def _interval(view: RunView) -> Payload:
     return {name: finite(held_out.get(name)) for name in ("low", "high")}
 
 
-def cost(paid: Spending, info: RunInfo) -> str:
-    """What a run cost: its model calls, or what its evaluations say themselves."""
-    if paid.calls:
-        return paid.cost_text
-    return cost_text(info.cost) if info.cost else ""
+def cost_text(view: RunView) -> str:
+    """What a run cost; empty for nothing."""
+    cost, text = cost_of(view)
+    return text if cost or view.info.unpriced else ""
