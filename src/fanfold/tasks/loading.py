@@ -24,6 +24,7 @@ from fanfold.tasks.forms import (
     looks_like_data,
     spelled_alike,
     tidied,
+    whole_numbers,
 )
 from fanfold.tasks.graders import grader as make_grader
 from fanfold.tasks.graders import kind_of
@@ -130,6 +131,8 @@ def _task(
     if columns.answer is not None:
         if kind in (None, "json", "exact", "labels", "contains", "numeric", "code"):
             problems = tidied(problems)
+        if kind in (None, "numeric"):
+            problems = whole_numbers(problems)
         form = form_of(problems)
         if Path(name).suffix in (".csv", ".tsv") and _unnamed(columns, form):
             first = ", ".join(map(repr, (*columns.input, columns.answer)))

@@ -39,8 +39,16 @@ def asserts_in(value: Any) -> list[str] | None:
 
 
 def called(cells: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A row; of one like those of HumanEval, where `test` defines `check`, with the call and the whole solution."""
+    """A row; of one like those of HumanEval, where `test` defines `check`, with the call and the whole solution.
+
+    Of one like those of MBPP each test begins with the row's setup or imports.
+    """
     test, name = cells.get("test"), cells.get("entry_point")
+    setup = cells.get("test_setup_code") or cells.get("test_imports")
+    if setup and (tests := asserts_in(cells.get("test_list"))):
+        lines = reading.value_in(setup) if isinstance(setup, str) else setup
+        begin = "\n".join(lines) if isinstance(lines, list) else str(setup)
+        return {**cells, "test_list": [f"{begin}\n{test}" for test in tests]}
     if not (isinstance(test, str) and isinstance(name, str) and "def check(" in test):
         return cells
     begun, rest = cells.get("prompt"), cells.get("canonical_solution")

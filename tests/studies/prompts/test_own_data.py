@@ -178,6 +178,7 @@ def test_a_reply_may_reason_in_paragraphs_before_its_number_option_or_json(tmp_p
 TESTED: dict[str, dict[str, str]] = {
     "a list": {"text": "Add 1.", "code": "def f(n):\n    return n + 1", "test_list": '["assert f(1) == 2"]'},
     "lines": {"problem": "Add 1.", "solution": "def f(n): return n + 1", "tests": "assert f(1) == 2\nassert f(2) == 3"},
+    "imports": {"text": "Add 1.", "test_imports": '["import math"]', "test_list": '["assert f(1) == math.ceil(1.5)"]'},
     "a setup": {"problem": "Add 1.", "tests": "import math\nassert f(1) == math.floor(2.5)"},
     "a function": {
         "prompt": "def f(n):\n",
@@ -198,7 +199,7 @@ def test_tests_of_code_are_run_and_never_shown_as_answers(name: str, tmp_path: P
     for reply, score in (("def f(n):\n    return n + 1", 1.0), ("def f(n):\n    return n", 0.0)):
         assert asyncio.run(task.grader(f"Here it is:\n\n```python\n{reply}\n```", task.problems[0])).score == score
     shown = task.problems[0].shown
-    assert (shown == "") == (name == "a setup")
+    assert (shown == "") == (name in ("a setup", "imports"))
     assert not shown or asyncio.run(task.grader(shown, task.problems[0])).score == 1.0
 
 
@@ -209,6 +210,23 @@ def test_answers_that_are_sentences_name_the_grader_that_compares_what_they_mean
     assert said in load(path).source and said not in load(path, grader="contains").source
     names = write_csv(tmp_path / "b.csv", ("question", "answer"), [(f"Who is {n}?", f"Ann {n} Lee") for n in range(30)])
     assert said not in load(names).source
+
+
+def test_the_setup_of_a_row_runs_before_each_of_its_tests(tmp_path: Path) -> None:
+    row = {"text": "Depth?", "code": "class Node:\n    depth = 3", "test_list": ["assert root.depth == 3"]}
+    rows = [{**row, "text": f"Depth {n}?", "test_setup_code": "root = Node()" * (n > 0)} for n in range(30)]
+    task = load(write_jsonl(tmp_path / "mbpp.jsonl", rows))
+    assert asyncio.run(task.grader(str(row["code"]), task.problems[1])).score == 1.0
+    assert asyncio.run(task.grader("class Node:\n    depth = 2", task.problems[1])).score == 0.0
+
+
+@pytest.mark.parametrize("as_text", [True, False])
+def test_classes_that_a_table_made_decimals_are_whole_numbers(as_text: bool, tmp_path: Path) -> None:
+    rows = [{"text": f"Review {n}", "stars": f"{n % 3}.0" if as_text else float(n % 3)} for n in range(30)]
+    task = load(rows)
+    assert "Reply with one of: 0, 1, 2." in task.clauses["format"]
+    assert task.problems[2].shown == "2" and asyncio.run(task.grader("2.0", task.problems[2])).score == 1.0
+    assert load([*rows, {"text": "More", "stars": 2.5}]).problems[2].shown == "2.0"
 
 
 def test_a_function_of_tests_that_nobody_calls_is_no_test() -> None:
@@ -446,8 +464,9 @@ def test_calls_are_a_budget_and_too_few_are_refused(sizes: dict[str, int], tmp_p
     with sqlite3.connect(ledger) as db:
         rows = dict(db.execute("SELECT name, (SELECT count(*) FROM evaluation WHERE run = run.id) FROM run"))
     assert sum(count for name, count in rows.items() if "held-out" not in name) <= 120, rows
-    with pytest.raises(ConfigError, match="15 calls are too few for a search"):
+    with pytest.raises(ConfigError, match=r"15 calls are too few for a search: two prompts take 16 .* --calls 22 "):
         study(PromptsConfig(task=path, model=("simulated/gpt-4o-mini",), calls=15))
+    study(PromptsConfig(task=path, model=("simulated/gpt-4o-mini",), calls=22))
 
 
 def test_a_changed_row_of_the_file_is_said_in_words(tmp_path: Path) -> None:
@@ -465,6 +484,11 @@ def test_a_changed_row_of_the_file_is_said_in_words(tmp_path: Path) -> None:
         "evaluate": "the problems that prompts may show as examples are others, or have other texts: rows of the "
         "file were changed, or are split in another way"
     }
+    rows[changed] = (rows[changed][0].removesuffix(" Really."), *rows[changed][1:])
+    scored = int(before.conclude.split.held_out[0].id) - 1
+    rows[scored] = (f"{rows[scored][0]} Really.", *rows[scored][1:])
+    (notice,) = Identity.of(made()).changes(Identity.of(before).record).notices
+    assert "rows of the file were added, changed or removed" in notice and "not listed" not in notice
 
 
 @pytest.mark.parametrize("search", ["guided", "random", "genetic"])

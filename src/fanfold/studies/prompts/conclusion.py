@@ -12,6 +12,8 @@ from typing import Any
 import msgspec
 
 from fanfold import drawings
+from fanfold.encoding import encode
+from fanfold.identity import told
 from fanfold.prompting.breeding import credit, genome_of
 from fanfold.prompting.genome import Genome, difference, outline, template
 from fanfold.prompting.writing import record_of
@@ -38,6 +40,10 @@ PARTS = ("held-out", "validation", "train")
 _CALLS = "{made} in the search; {saved} of {full} saved by dropping prompts early; {held_out} on held-out problems"
 
 
+@told(
+    problems="the problems to search on, to choose by or to score the winner on are others: rows of the file were "
+    "added, changed or removed"
+)
 @dataclass(frozen=True)
 class PromptsConclusion:
     """Compares the finalists on validation problems, then scores winner and first prompt on held-out ones, once."""
@@ -48,6 +54,11 @@ class PromptsConclusion:
     evaluate: PromptsEvaluator
     #: Other searches that get the same calls, by name.
     rivals: Mapping[str, Study[Any]] = field(default_factory=dict)
+
+    @property
+    def fingerprint(self) -> dict[str, Any]:
+        """What a summary depends on, besides the search."""
+        return {"config": self.config, "problems": encode(self.split)}
 
     async def __call__(self, run: Run[Any], go: Go) -> Summary:
         search = _History(list(run.results()))

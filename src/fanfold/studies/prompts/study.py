@@ -302,7 +302,8 @@ def searching(config: PromptsConfig, split: Split) -> int:
     kept = config.contenders(validation) * validation
     if config.calls - kept < 2 * row:
         raise ConfigError(
-            f"{config.calls} calls are too few for a search: one prompt takes {row} on all problems to search on; give "
-            f"--calls {2 * row + kept} or more, or a smaller --train"
+            f"{config.calls} calls are too few for a search: two prompts take {2 * row} on all problems to search on, "
+            "and up to a quarter of the calls is kept to choose the winner; give "
+            f"--calls {-(-8 * row // 3)} or more, or a smaller --train"
         )
     return config.calls - kept
