@@ -132,8 +132,12 @@ class Identity:
         listed = [f"{path} ({what})" for path, what in list(found.items())[:_NAMED]]
         return ", ".join(listed) + (f" and {len(found) - _NAMED} more" if len(found) > _NAMED else "")
 
-    def changes(self, recorded: Mapping[str, Any]) -> Changes:
-        """What a study has that is not as in the record of its run."""
+    def changes(self, recorded: Mapping[str, Any], before: Any = None, fields: Any = None) -> Changes:
+        """What a study has that is not as in the record of its run.
+
+        Where it is made of a config, `before` are the fields of the recorded one and `fields` those of this: a field
+        that is another says more than all that follows from it.
+        """
         recorded, found = _renamed(recorded), Changes()
         for key, value in self.record.items():
             if key not in ("evaluate", "aggregate", "parts", "version") and recorded.get(key) not in (
@@ -152,6 +156,9 @@ class Identity:
                     f"whether {role} is the one that this run began with cannot be told, for this cannot be written "
                     f"down: {where}. To have it told, {REMEDY}"
                 )
+        if found.refused and (others := list(_other_fields(before or {}, fields or {}))):
+            roles = [role for role in found.refused if role != "strategy"] or ["settings"]
+            found.refused = {**dict.fromkeys(roles, ""), roles[0]: _listed(others)}
         return found
 
     def used(self, study: Study[Any], recorded: str) -> None:
@@ -241,6 +248,13 @@ def _beside(role: str, print_: Fingerprint) -> dict[str, str]:
 def _settings(role: str, parts: Mapping[str, str]) -> dict[str, str]:
     """What the object itself holds.  What its code reaches is code: replay shows whether it still asks the same."""
     return {path: value for path, value in parts.items() if path.startswith(f"{role}.") or path == REST}
+
+
+def _other_fields(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    for name in sorted(before.keys() & now.keys()):
+        was, new = (list(value) if isinstance(value, tuple) else value for value in (before[name], now[name]))
+        if encode(was) != encode(new):
+            yield f"{name} was {was!r:.80}, is {new!r:.80}"
 
 
 def _listed(differences: list[str]) -> str:

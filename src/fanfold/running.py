@@ -308,21 +308,21 @@ class Start:
         if run is None:
             meta = dict(self.options.meta or {})
             return create_run(ledger, name, identity.record, meta, self.study.seeded_cases), True, identity
-        self._check(identity, ledger.identity(run))
+        self._check(identity, ledger.identity(run), ledger.info(run).meta)
         if isinstance(stop := (self.options.meta or {}).get("stop"), str):
             restart_run(ledger, run, stop)
         return run, False, identity
 
-    def _check(self, identity: Identity, recorded: Any) -> None:
+    def _check(self, identity: Identity, recorded: Any, meta: Mapping[str, Any]) -> None:
         """Refuse to continue with another study than the recorded one."""
-        changes = identity.changes(recorded)
+        changes = identity.changes(recorded, meta.get("fields"), (self.options.meta or {}).get("fields"))
         refused = dict(changes.refused)
         if self.options.accept_changes and refused.keys() == {"evaluate"}:
             refused = {}
         if refused:
+            said = "; ".join(filter(None, refused.values()))
             raise ReplayDivergence(
-                f"run {self.name!r} cannot continue, its study has changed: {'; '.join(refused.values())}. "
-                f"{changes.remedy}"
+                f"run {self.name!r} cannot continue, its study has changed: {said}. {changes.remedy}"
             )
         self._remarks = changes.notices
         if "evaluate" not in changes.refused and self.options.reuse == "run":

@@ -290,3 +290,12 @@ def test_what_a_resume_needs_is_kept_as_plain_values(folder: Path, fanfold: Fanf
     assert meta["target"] == "functions" and meta["fields"]["dimensions"] == 2 and meta["version"] == __version__
     assert meta["options"]["max_time"] == "10m"
     assert (folder / "it.html").read_text().startswith("<!doctype html>")
+
+
+def test_a_run_that_is_begun_again_with_another_setting_names_the_setting(fanfold: Fanfold) -> None:
+    begun = ("run", "prompts", "--model", "simulated/gpt-6-luna", "--run", "it", "--held-out", "4")
+    fanfold(*begun, "--calls", "60")
+    refused = fanfold(*begun, "--calls", "200", code=4).stderr
+    assert "its study has changed: calls was 60, is 200. Undo the change" in refused and "strategy" not in refused
+    refused = fanfold(*begun, "--calls", "60", "--search", "random", code=4).stderr
+    assert "its study has changed: search was None, is 'random'. Undo" in refused
