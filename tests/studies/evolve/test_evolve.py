@@ -352,6 +352,21 @@ def test_a_program_that_changes_a_reply_shows_only_what_came_out_right() -> None
     assert [len(offered["1"]), len(offered["2"])] == [1, 0]
 
 
+def test_a_program_gives_an_answer_or_the_reply_with_it() -> None:
+    planted, _ = simulated(lambda name, messages, parameters, rng: messages[-1]["content"][-1])
+    cases = [{"text": letter, "answer": letter} for letter in "abcd"]
+
+    async def whole(prompts: Any, case: Any) -> Any:
+        return await planted.generate(f"{prompts['it']}{case['text']}")
+
+    async def forgotten(prompts: Any, case: Any) -> None:
+        await planted.generate(f"{prompts['it']}{case['text']}")
+
+    assert evolve({"it": "Repeat: "}, whole, cases=cases, grader="exact", calls=20).start_score == 1
+    with pytest.raises(ConfigError, match="the program returned None, and not an answer to grade"):
+        evolve({"it": "Repeat: "}, forgotten, cases=cases, grader="exact", calls=20)
+
+
 def test_a_rehearsal_writes_no_file(tmp_path: Path) -> None:
     subject = Subject({"text": START}, scored_later, writer="simulated/writer")
     study = evolving(EvolveConfig(calls=6, output=str(tmp_path / "best.txt")), subject)

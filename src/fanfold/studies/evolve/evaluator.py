@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from fanfold.calls import traced
+from fanfold.calls import Reply, traced
 from fanfold.context import within
 from fanfold.errors import ConfigError
 from fanfold.evaluation import failure_of, outcome_of
@@ -166,8 +166,11 @@ class EvolveEvaluator:
     async def _outcome(
         self, value: Any, case: Case, parts: dict[str, str], candidate: Any, trace: list[Any], printed: str = ""
     ) -> Outcome:
+        value = value.text if isinstance(value, Reply) else value
         if self.grader is None or isinstance(value, Ok | Failed):
             outcome = read_result(value)
+        elif value is None:
+            return Failed("bad-score", "the program returned None, and not an answer to grade: it lacks a `return`")
         else:
             outcome = await self.grader(value, case)
         if isinstance(outcome, Failed):
