@@ -13,10 +13,14 @@ import stat
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from typing import IO, Any
 
 from fanfold.errors import ConfigError, FanfoldError, nearest
+
+#: The file that is being imported, if one is.
+_IMPORTED: ContextVar[str | None] = ContextVar("_IMPORTED", default=None)
 
 
 @contextlib.contextmanager
@@ -109,12 +113,24 @@ def import_file(path: Path) -> Any:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     loader = spec.loader
+    within = _IMPORTED.set(path.name)
     try:
         guarded(path.name, path, lambda: loader.exec_module(module))
     except BaseException:
         del sys.modules[name]
         raise
+    finally:
+        _IMPORTED.reset(within)
     return module
+
+
+def check_not_imported() -> None:
+    """Refuse a run that a script would start because something in it is wanted."""
+    if (script := _IMPORTED.get()) is not None:
+        raise ConfigError(
+            f"{script} starts a run when something in it is named: put what it does below "
+            'if __name__ == "__main__":, and leave functions and classes above'
+        )
 
 
 def load_function(named: str, usual: str, form: str) -> Callable[..., Any]:

@@ -18,6 +18,7 @@ from fanfold.display import display
 from fanfold.encoding import derive_seed, encode
 from fanfold.errors import ConfigError, check_whole
 from fanfold.events import shielded, together
+from fanfold.files import check_not_imported
 from fanfold.identity import Identity
 from fanfold.run_options import RunOptions, takes
 from fanfold.running import Conclude, Run, Start
@@ -151,6 +152,7 @@ class Study(Generic[C]):
     @contextmanager
     def _displayed(self, options: RunOptions) -> Iterator[RunOptions]:
         """The options with a display and trackers among the watchers, where they are wanted."""
+        check_not_imported()
         with tracking(options.track) as track, display(options.limit(self.stop), self.shown, options.progress) as shown:
             yield replace(options, watch=together(shielded(options.watch), track, shown))
 

@@ -17,6 +17,7 @@ behind them, or leave them out, and then they are learnt as one number for each 
 from __future__ import annotations
 
 import functools
+import inspect
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -125,8 +126,14 @@ class TorchPolicy:
         try:
             module = self.make(self.spaces)
         except TypeError as error:
-            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
-                raise  # of what the network itself called
+            inside = error.__traceback__ is not None and error.__traceback__.tb_next is not None
+            if inside and (first := next(iter(_parameters(self.make)), None)) is not None:
+                if first.default is first.empty:
+                    raise  # of what the network itself called
+                raise ConfigError(
+                    f"the network is made with the spaces as its first argument, and here that is "
+                    f"{first.name}={first.default!r}: let it be `spaces` ({error})"
+                ) from error
             raise ConfigError(
                 f"the network is made with one argument, the spaces, and does not take it: {error}"
             ) from error
@@ -326,6 +333,13 @@ def _chances(head: Head, outputs: Any, where: Any, actions: Any) -> tuple[Any, A
     columns = actions.reshape(len(actions), len(head.sizes)).long().unbind(dim=1)
     chosen = sum(each[where, column] for each, column in zip(logs, columns))
     return chosen, sum(-(each.exp() * each).sum(dim=1) for each in logs)
+
+
+def _parameters(make: Callable[..., Any]) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(make).parameters.values())
+    except (TypeError, ValueError):  # of compiled code nobody knows
+        return []
 
 
 def _load(module: Any, weights: Arrays) -> None:

@@ -45,6 +45,13 @@ def test_environments_are_named_in_every_way_that_people_use(tmp_path: Path, mon
     assert "gym_world" in str(Environment.of("gym_world:Corridor-v0").check().unwrapped.__class__)
 
 
+def test_a_script_that_starts_a_run_when_something_in_it_is_named_is_refused(tmp_path: Path) -> None:
+    script = tmp_path / "own_script.py"
+    script.write_text(f"{FILE}\nfrom fanfold.rl import train\ntrain(make_env, total_steps=100)\n")
+    with pytest.raises(ConfigError, match=r"own_script.py starts a run.*below if __name__ == \"__main__\""):
+        Environment.of(f"{script}:make_env")
+
+
 def test_wrappers_are_called_in_order_by_name_or_as_functions() -> None:
     def tail(env: Any) -> Any:
         return gymnasium.wrappers.TransformReward(env, lambda reward: 10 * reward)

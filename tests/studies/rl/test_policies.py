@@ -304,6 +304,19 @@ def test_a_network_that_looks_at_more_than_one_observation_is_refused(network: A
         chosen_policy(RlConfig("?"), Environment.of(Planted), network)
 
 
+class Hidden(torch.nn.Module):
+    """Its first argument is not the spaces."""
+
+    def __init__(self, hidden: int = 64) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(2, hidden)
+
+
+def test_a_network_whose_first_argument_is_another_is_refused() -> None:
+    with pytest.raises(ConfigError, match="first argument, and here that is hidden=64"):
+        chosen_policy(RlConfig("?"), Environment.of(Planted), Hidden)
+
+
 def test_images_come_to_networks_with_their_channels_first_and_between_0_and_1() -> None:
     policy = TorchPolicy.of(convolutions, *spaces_of(Environment.of(Picture)))
     assert policy.spaces.image == (1, 18, 18) and policy.last
