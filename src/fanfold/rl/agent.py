@@ -105,7 +105,7 @@ class Agent:
         after so many updates.  `env` is needed where the run's environment is a function of a Python program, and
         `policy` where its network is.
         """
-        if isinstance(source, str | Path) and (folder := _folder(Path(source))) is not None:
+        if isinstance(source, str | Path) and (folder := folder_of(Path(source))) is not None:
             if version is not None:
                 raise ConfigError("a folder holds one version of an agent: name the run instead, with its ledger")
             return cls._read(folder, policy)
@@ -312,7 +312,7 @@ def _network(card: Mapping[str, Any]) -> Network:
     return made
 
 
-def _folder(path: Path) -> Path | None:
+def folder_of(path: Path) -> Path | None:
     """The folder of an agent that a path means."""
     path = path.parent if path.name in (WEIGHTS, CARD) else path
     return path if (path / CARD).is_file() else None

@@ -20,6 +20,7 @@ from fanfold.rl.agent import Agent
 from fanfold.rl.collect import Collect, Collector
 from fanfold.rl.environments import release
 from fanfold.rl.fresh import fresh_study
+from fanfold.rl.learner import LEAST_FRESH, LearningPlan
 from fanfold.rl.making import name_of
 from fanfold.rl.policy import Policy
 from fanfold.rl.torch_policy import TorchPolicy
@@ -57,20 +58,28 @@ def write(folder: Path, files: Mapping[str, bytes], settings: Any) -> None:
         raise ConfigError(f"results={str(folder.parent)!r} cannot be written: {error}") from error
 
 
+def _held_out(run: Run[Any]) -> int:
+    """How many held-out episodes all policies played that training ended with."""
+    played = [each.candidate for each in run.results() if not each.candidate["learn"]]
+    ends = (block["first_episode"] + block["episodes"] for block in played)
+    return 4 * max(ends, default=LEAST_FRESH // 4)
+
+
 @dataclass(frozen=True)
 class PolicyConclusion:
     """Picks the policy that did best on held-out episodes, scores it on fresh ones, and writes agent, log and curves.
 
     `settings` are the config of the study, which is kept beside the agent in the folder `results` (none: no files).
-    `card` is what the agent's file says of the environment.  Fresh episodes are played in blocks of `block`.
+    `card` is what the agent's file says of the environment.  There are `fresh` episodes, or as many (None) as the four
+    policies played that the `plan` of learning ends with.
     """
 
     settings: Any
     collector: Collector
     policy: Policy
     card: Mapping[str, Any]
-    fresh: int
-    block: int
+    fresh: int | None
+    plan: LearningPlan
     results: str | None = None
     seed: int = 0
     timeout: float | None = None
@@ -105,11 +114,12 @@ class PolicyConclusion:
         if policies:
             best = max(policies, key=lambda policy: policy.mean)
             # Not named as in versions that counted lost episodes as 0.
-            fresh = (await go("final", self._fresh(best))).results()
+            count = self.fresh or _held_out(run)
+            fresh = (await go("final", self._fresh(best, count))).results()
             release(self.collector.env)
             blocks = [each.data for result in fresh for each in result.outcomes.values() if isinstance(each, Ok)]
             figures |= returned(blocks) | {"policy": best.name} | self.measured(blocks)
-            figures["failed_fresh_episodes"] = self.fresh - figures["fresh_episodes"]
+            figures["failed_fresh_episodes"] = count - figures["fresh_episodes"]
             sections.insert(0, self.ended(figures, policies))
             sections += await self.more(best)
             agent = self._agent(best, figures)
@@ -149,9 +159,9 @@ class PolicyConclusion:
         )
         return speed(recent, cpu)
 
-    def _fresh(self, best: EndPolicy) -> Study[Collect]:
+    def _fresh(self, best: EndPolicy, count: int) -> Study[Collect]:
         policy = msgspec.convert(best.candidate, Collect)
-        return fresh_study(self.collector, policy, self.fresh, self.block, self.seed, self.timeout)
+        return fresh_study(self.collector, policy, count, self.plan.piece(count), self.seed, self.timeout)
 
     def _agent(self, best: EndPolicy, figures: Mapping[str, Any]) -> Agent:
         facts = {name: figures[name] for name in ("return", "return_interval", "fresh_episodes", "steps", "policy")}

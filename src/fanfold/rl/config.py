@@ -11,6 +11,7 @@ from fanfold.rl.learner import LearningPlan, StepPlan
 from fanfold.rl.making import Environment
 from fanfold.rl.policy import Policy
 from fanfold.rl.ppo import Ppo
+from fanfold.types import Blob
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,9 @@ class RlConfig(Settings):
         None,
         "a torch.nn.Module that learns, as module:name or file.py:name; none: ours, for images convolutions (PyTorch)",
     )
+    start: str | None = option(
+        None, "an agent to train further: its folder, or the name of a run in the folder of results; none: begin afresh"
+    )
     device: str = option("cpu", "where a network of PyTorch learns: cpu, cuda, cuda:1; it plays on the CPU")
     total_steps: int | None = option(None, "steps learnt from in all; none: 100,000, or total_episodes", least=1)
     total_episodes: int | None = option(None, "episodes learnt from in all, instead of total_steps", least=1)
@@ -68,7 +72,11 @@ class RlConfig(Settings):
     max_failed_share: float = option(
         0.8, "the run stops when more than this share of its latest 1,000 episodes failed", least=0, most=1
     )
-    fresh_episodes: int = option(256, "episodes that the final policy is scored on", least=1)
+    fresh_episodes: int | None = option(
+        None,
+        "episodes that the final policy is scored on; none: as many as the training's steps make, 64 to 256",
+        least=1,
+    )
     results: str | None = option("results/rl", "folder for agents and logs; none: none")
     ppo: StepPpo = field(default_factory=StepPpo)
     seed: int = option(0, "of episodes, weights and everything else")
@@ -83,8 +91,8 @@ class RlConfig(Settings):
                 "episodes_per_update needs total_episodes: how long is learnt is then counted in episodes"
             )
 
-    def plan(self, policy: Policy) -> LearningPlan:
-        """How long and in which portions the policy learns."""
+    def plan(self, policy: Policy, start: Blob | None = None) -> LearningPlan:
+        """How long and in which portions the policy learns, and from which weights."""
         steps, total, per_update = None, self.total_episodes or 0, self.episodes_per_update
         if per_update is None:
             in_all = None if self.total_episodes is not None else self.total_steps or 100_000
@@ -97,9 +105,10 @@ class RlConfig(Settings):
             self.window,
             self.ppo,
             synchronous=self.synchronous,
-            held_out=-(-self.fresh_episodes // 4),
+            held_out=None if self.fresh_episodes is None else -(-self.fresh_episodes // 4),
             max_failed=self.max_failed_share,
             steps=steps,
+            start=start,
         )
 
     @property

@@ -14,7 +14,7 @@ from fanfold.study import Study
 from fanfold.types import Case, Failed, Trial
 
 #: Blocks that are played before the episodes of lost ones.  Far more blocks lost in a row look like a broken evaluator.
-_TOGETHER = 12
+_TOGETHER = 20
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,8 @@ from fanfold.types import Blob, Failed, Ok, Result
 
 #: Whose a block is: the newest policy's, to learn from; or that of one of the four that training ends with.
 _LEARN, _POLICIES = -1, 4
+#: Episodes that score policies, where nobody says how many.
+LEAST_FRESH, MOST_FRESH = 64, 256
 
 
 @dataclass(frozen=True)
@@ -32,12 +34,12 @@ class LearningPlan:
     """How long a policy learns, and in which portions.
 
     Up to `window` blocks of at most `block` episodes are under way; the policy learns after every `per_update` of all
-    `total` episodes.  Updates and blocks grow steadily, up to `growth` times as large: at first many updates matter, at
-    last exact ones.  With `steps`, it learns in portions of steps instead, and for so many.  `context` is what the
+    `total` episodes.  Updates and blocks grow steadily, up to `growth` times as large: at first many updates matter,
+    at last exact ones.  With `steps`, it learns in portions of steps instead, and for so many.  `context` is what the
     policy is told besides what it observes.  With `synchronous`, no block is asked for that an update under way would
     make stale.  Step sizes fall from where `begun` says (0: at the beginning of learning) to the end, where each of
-    four policies plays the same `held_out` episodes.  Learning stops when more than the share `max_failed` of the
-    latest episodes failed.
+    four policies plays the same `held_out` episodes (none: by what was learnt from).  Learning stops when more than
+    the share `max_failed` of the latest episodes failed.  It begins with the weights `start`, or with fresh ones.
     """
 
     policy: Policy
@@ -48,21 +50,34 @@ class LearningPlan:
     ppo: Ppo = field(default_factory=Ppo)
     context: tuple[float, ...] = ()
     synchronous: bool = False
-    held_out: int = 1024
+    held_out: int | None = 1024
     begun: float = 0.0
     max_failed: float = 0.8
     steps: StepPlan | None = None
     growth: float = 1.0
+    start: Blob | None = None
 
     @property
     def fingerprint(self) -> dict[str, Any]:
         """Without `max_failed`: a run that ended by it continues with a higher one, and learns the same."""
-        return vars(replace(self, max_failed=LearningPlan.max_failed))
+        kept = vars(replace(self, max_failed=LearningPlan.max_failed, start=None))
+        del kept["start"]  # runs of versions that did not know it continue
+        return kept if self.start is None else kept | {"start": self.start.digest}
 
     @property
     def most(self) -> int:
         """Episodes of the largest block."""
         return min(self.block, self.per_update)
+
+    def scored(self, counts: EpisodeCounts) -> int:
+        """Held-out episodes of each policy: as many as the plan says, or all together as long as the training."""
+        if self.held_out is not None:
+            return self.held_out
+        return round(min(MOST_FRESH, max(LEAST_FRESH, counts.steps / max(1.0, counts.length))) / _POLICIES)
+
+    def piece(self, episodes: int) -> int:
+        """Episodes of a block, where so many score policies: in as many blocks as can be under way."""
+        return min(self.most, -(-episodes // self.window))
 
     def size(self, counts: EpisodeCounts) -> int:
         """Episodes of the next block to learn from."""
@@ -128,6 +143,8 @@ class StepPlan:
         share = self.portion(counts) / (4 * plan.window)
         if plan.window == 1:  # nothing gets stale while one block is played
             share = self.portion(counts) - counts.fresh_steps
+        if self.total is not None:
+            share = min(share, self.total - counts.steps - expected)
         return min(left, max(1, min(plan.block, round(share / counts.length))))
 
 
@@ -170,7 +187,9 @@ class Learner(Strategy[Collect]):
     def begin(self, seed: int) -> None:
         super().begin(seed)
         self.seed = seed
-        self.weights = self.plan.policy.initial(derive_seed(seed, "weights"))
+        start = self.plan.start
+        fresh = self.plan.policy.initial
+        self.weights = fresh(derive_seed(seed, "weights")) if start is None else unpack(start.read())
         self.slow = self.weights
         self.adam = Adam()
         #: Blocks to learn from: their trials, and their experience.
@@ -208,12 +227,13 @@ class Learner(Strategy[Collect]):
                 return None
             self.counts.asked += count
             return self._block(_LEARN, self.counts.asked - count, count)
-        policy, piece = divmod(self.counts.chosen, -(-self.plan.held_out // self.plan.most))
+        episodes = self.plan.scored(self.counts)
+        size = self.plan.piece(_POLICIES * episodes)
+        policy, piece = divmod(self.counts.chosen, -(-episodes // size))
         if policy == _POLICIES:
             return None
         self.counts.chosen += 1
-        first = piece * self.plan.most
-        return self._block(policy, first, min(self.plan.most, self.plan.held_out - first))
+        return self._block(policy, piece * size, min(size, episodes - piece * size))
 
     def _block(self, policy: int, first: int, count: int, attempt: int = 0) -> Collect:
         """Episodes to learn from, or held-out ones for one of the policies that training ended with."""

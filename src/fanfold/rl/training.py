@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from fanfold.rl.making import LONGEST, Environment, closed, named
 from fanfold.rl.policy import Mlp, Policy
 from fanfold.rl.shown import played
 from fanfold.rl.spaces import images_in, is_image, marking_columns
+from fanfold.rl.starting import Start, start_of
 from fanfold.rl.torch_policy import Network, TorchPolicy, convolutions
 from fanfold.rl.updates import updates
 from fanfold.run_options import RunOptions
@@ -49,7 +51,10 @@ def chosen_policy(config: RlConfig, env: Environment, policy: Policy | Network |
 
 
 def study_of(
-    config: RlConfig, env: Environment | None = None, policy: Policy | Network | None = None
+    config: RlConfig,
+    env: Environment | None = None,
+    policy: Policy | Network | None = None,
+    start: Start | None = None,
 ) -> Study[Collect]:
     """The study that a config describes.  What cannot be learnt is refused here."""
     check_results(config.results)
@@ -64,7 +69,11 @@ def study_of(
     card = card_of(env, made)
     remarks = remarks_of(env, made, policy, begun, config.device)
     ppo = config.ppo
-    plan = config.plan(policy)
+    weights = None
+    if (start := start or config.start) is not None:
+        weights, told = start_of(start, policy, card, config.results)
+        remarks = (*remarks, told)
+    plan = config.plan(policy, weights)
     collector = Collector(env, ppo.discount, ppo.trace, ppo.correction == "vtrace", policy)
     return Study(
         Learner(plan),
@@ -82,7 +91,7 @@ def study_of(
             policy,
             card,
             config.fresh_episodes,
-            plan.most,
+            plan,
             config.results,
             config.seed,
             config.timeout,
@@ -142,7 +151,7 @@ def remarks_of(
     if env.max_steps is None and env.longest(made) == LONGEST:
         remarks.append(
             f"{env.name} has no TimeLimit: an episode that does not end by itself is cut off after {LONGEST:,} steps "
-            "(max_episode_steps), also each of the hundreds that score policies (fresh_episodes)"
+            "(max_episode_steps), also each of those that score policies (fresh_episodes)"
         )
     if not remembering and not all(np.array_equal(first, other, equal_nan=True) for other in begun):
         remarks.append(
@@ -209,14 +218,16 @@ def train(
     policy: Policy | Network | str | None = None,
     env_kwargs: dict[str, Any] | None = None,
     wrappers: Sequence[str | Callable[[Any], Any]] | None = None,
+    start: Start | Trained | None = None,
     **settings: Any,
 ) -> Trained:
     """Train a policy on an environment: an id, `module:name`, `file.py:name`, or a function that makes one.
 
     Further arguments are the fields of `RlConfig` (`total_steps`, `n_workers`, `seed`, ...) and the options of
-    `Study.run` (`executor`, `ledger`, `run`, `watch`, ...).  No folder is written unless `results` names one.
+    `Study.run` (`executor`, `ledger`, `run`, `watch`, ...).  No folder is written unless `results` names one.  With
+    `start`, an agent is trained further: one that was loaded, its folder, or the result of another training.
     """
-    fields = {each.name for each in dataclasses.fields(RlConfig)} - {"env", "env_kwargs", "wrappers"}
+    fields = {each.name for each in dataclasses.fields(RlConfig)} - {"env", "env_kwargs", "wrappers", "start"}
     options = {each.name for each in dataclasses.fields(RunOptions)}
     for name in settings.keys() - fields - options:
         inner = {each.name for each in dataclasses.fields(StepPpo)}
@@ -226,9 +237,10 @@ def train(
     own = {name: value for name, value in settings.items() if name in fields}
     if isinstance(policy, str):
         own["network"], policy = policy, None
+    own |= {"start": str(start)} if isinstance(start, str | Path) else {}
     config = RlConfig(env=made.name, **{"results": None, **own})
     how = {name: value for name, value in settings.items() if name not in fields}
-    study = study_of(config, made, policy)
+    study = study_of(config, made, policy, start.agent if isinstance(start, Trained) else start)
     assert isinstance(study.evaluate, Collector)
     run = study.run(**{"executor": config.executor, **how})
     curve, episodes = [], 0

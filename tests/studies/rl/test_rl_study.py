@@ -167,8 +167,12 @@ train("rl_world:Walk", executor="processes:2", ledger=sys.argv[2], run="killed",
 
 
 @pytest.mark.slow
-def test_a_killed_run_resumes_to_the_identical_result(tmp_path: Path) -> None:
+@pytest.mark.parametrize("further", [False, True])
+def test_a_killed_run_resumes_to_the_identical_result(further: bool, walk: Trained, tmp_path: Path) -> None:
     settings = {**SMALL, "total_episodes": 1600}
+    if further:
+        walk.agent.save(tmp_path / "agent")
+        settings["start"] = str(tmp_path / "agent")
     expected, ledger = train("rl_world:Walk", **settings), tmp_path / "ledger.db"
     command = [sys.executable, "-c", _SCRIPT, json.dumps(settings), str(ledger)]
     process = subprocess.Popen(command, cwd=Path(__file__).parent)

@@ -44,6 +44,22 @@ def test_updates_are_of_so_many_steps_and_learning_ends_after_all_of_them() -> N
     assert {each.candidate["learn"] for each in results[-4:]} == {False}
 
 
+@pytest.mark.parametrize("window", [1, 4])
+def test_no_more_is_learnt_from_than_was_asked_for_but_the_end_of_an_episode(window: int) -> None:
+    plan = dataclasses.replace(PLAN, block=500, window=window, steps=StepPlan(1_300, per_update=1_000))
+    assert 1_300 <= sum(update.steps for update in updates(run(plan))) < 1_310
+
+
+def test_policies_are_scored_on_as_many_steps_as_were_learnt_from_in_as_many_blocks_as_can_be_under_way() -> None:
+    plan = dataclasses.replace(PLAN, held_out=None, block=64, per_update=64)
+    for steps, length, episodes in ((100_000, 20.0, 64), (10_000, 100.0, 25), (8_000, 1_000.0, 16), (0, 0.0, 16)):
+        assert plan.scored(EpisodeCounts(steps=steps, length=length)) == episodes
+    assert [dataclasses.replace(plan, window=window).piece(256) for window in (1, 4, 16, 512)] == [64, 64, 16, 1]
+    plan = dataclasses.replace(PLAN, held_out=4, window=8)
+    asked = [each.candidate for each in run(plan) if not each.candidate["learn"]]
+    assert [(each["first_episode"], each["episodes"]) for each in asked] == [(0, 2), (2, 2)] * 4
+
+
 @pytest.mark.slow
 def test_most_of_what_is_learnt_from_is_the_newest_policys_and_all_of_it_where_updates_are_waited_for() -> None:
     plan = dataclasses.replace(PLAN, window=4)
