@@ -7,6 +7,7 @@ import collections
 import concurrent.futures
 import enum
 import functools
+import http.server
 import importlib
 import operator
 import os
@@ -896,6 +897,41 @@ def test_a_changed_setting_of_a_study_is_named(
     module = importlib.import_module(f"fanfold.studies.{study}")
     before, after = (Identity.of(module.plugin.build(module.plugin.config(**settings))) for settings in (first, other))
     assert named in str(after.changes(before.record).refused)
+
+
+@pytest.mark.slow
+def test_a_client_is_the_same_after_it_was_used() -> None:
+    """So a run that began with a client in use is continued by a process whose client is new."""
+    httpx, openai, requests = (pytest.importorskip(name) for name in ("httpx", "openai", "requests"))
+
+    class Page(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Set-Cookie", "seen=1")
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, *_: Any) -> None: ...
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        async_client = openai.AsyncOpenAI(base_url=url, api_key="x")
+        for client, ask in (
+            (httpx.Client(), lambda client: client.get(url)),
+            (requests.Session(), lambda client: client.get(url)),
+            (openai.OpenAI(base_url=url, api_key="x"), lambda client: client.get("/x", cast_to=object)),
+            (async_client, lambda client: asyncio.run(client.get("/x", cast_to=object))),
+        ):
+            new = fingerprint(functools.partial(score, client=client)).text
+            ask(client)
+            assert fingerprint(functools.partial(score, client=client)).text == new, client
+        server.shutdown()
+    named, other = (functools.partial(score, client=httpx.Client(base_url=url)) for url in ("http://a", "http://b"))
+    assert fingerprint(named).text != fingerprint(other).text
 
 
 def test_a_space_of_gymnasium_is_the_same_after_it_was_sampled_from() -> None:

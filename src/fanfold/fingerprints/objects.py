@@ -152,15 +152,23 @@ def attributes_of(value: Any) -> dict[str, Any]:
                 held = member.__get__(value, cls)
                 if type(held) is dict:
                     found |= {key: item for key, item in held.items() if type(key) is str}
-    if "_np_random" in found and _is_space(type(value)):
-        found["_np_random"] = None  # the generator behind `sample()`, seeded at random when it is first used
+    for base in type.__getattribute__(type(value), "__mro__"):
+        module = type.__getattribute__(base, "__dict__").get("__module__")
+        for name in _OF_USE.get(module, ()) if type(module) is str else ():
+            if name in found:
+                found[name] = None
     return found
 
 
-def _is_space(cls: type) -> bool:
-    """Whether it is a space of Gymnasium."""
-    bases = type.__getattribute__(cls, "__mro__")
-    return any(type.__getattribute__(base, "__dict__").get("__module__") == "gymnasium.spaces.space" for base in bases)
+#: Attributes that use fills, by the module of a class: the generator behind `sample()`, seeded at random when it is
+#: first used; connections and cookies of the clients that most clients of providers are made of.
+_OF_USE = {
+    "gymnasium.spaces.space": ("_np_random",),
+    **dict.fromkeys(("httpx", "httpx2"), ("_state", "_cookies", "_pool")),
+    **dict.fromkeys(("openai", "anthropic", "groq"), ("_platform", "_lazy_tracer")),
+    "requests.sessions": ("cookies",),
+    "requests.adapters": ("poolmanager", "proxy_manager"),
+}
 
 
 def is_opaque(cls: type) -> bool:
