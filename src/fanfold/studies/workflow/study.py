@@ -19,7 +19,7 @@ from fanfold.studies.workflow.config import WorkflowConfig
 from fanfold.studies.workflow.defender import DefenderConclusion, defender_card
 from fanfold.studies.workflow.evaluator import Train, WorkflowTrainer
 from fanfold.studies.workflow.orders import NAMED, parse
-from fanfold.studies.workflow.own import MEASURED, USUAL, KeptCollector, OwnProblem
+from fanfold.studies.workflow.own import KeptCollector, OwnProblem
 from fanfold.studies.workflow.shown import played, trained
 from fanfold.studies.workflow.spaces import WorkflowSpace
 from fanfold.studies.workflow.strategy import SearchPlan, WorkflowSearch
@@ -31,8 +31,6 @@ def study(config: WorkflowConfig, own: OwnProblem | None = None) -> Study[Any]:
     check_results(config.results)
     if own is not None:
         _check_own(config, own)
-    elif config.env == CAGE2 and config.alignment_lambda is None:
-        config = replace(config, alignment_lambda=USUAL)
     return _one_policy(config) if config.mode == "ppo" else _many_workflows(config, own or config.own)
 
 
@@ -97,8 +95,6 @@ def _many_workflows(config: WorkflowConfig, own: OwnProblem | None) -> Study[Tra
     card = None
     if isinstance(collector, KeptCollector):
         remarks, card = collector.checked(step=run_options(config)["executor"] == "inline")
-        if config.alignment_lambda is None:
-            remarks = (*remarks, MEASURED)
     plan = SearchPlan(
         len(space.arms or ()) * config.per_workflow if config.exhaustive else config.total_episodes,
         config.rungs,
