@@ -65,11 +65,16 @@ class RefillJournal(RunJournal):
         self._all_count = schedule.remembers
         self._spent: dict[tuple[int, int], float] = {}
 
-    def failed_cells(self, kinds: Collection[str] | None, strategy: Strategy[Any], rules: Rules) -> list[Cell[Any]]:
-        """The cells to evaluate again: those that failed (with one of these kinds), except those of dropped trials."""
+    def failed_cells(
+        self, kinds: Collection[str] | None, strategy: Strategy[Any], rules: Rules, *, named_here: bool = True
+    ) -> list[Cell[Any]]:
+        """The cells to evaluate again: those that failed (with one of these kinds), except those of dropped trials.
+
+        Kinds that were `named_here`, and not for a run that this one belongs to, must be among those that failed.
+        """
         rows = self.failed_rows()
         known = sorted({row[2] for row in rows})
-        if rows and kinds is not None and not set(kinds) & set(known):
+        if named_here and rows and kinds is not None and not set(kinds) & set(known):
             raise ConfigError(f"no evaluation of this run failed with {', '.join(kinds)}; known: {', '.join(known)}")
         cells = []
         for number, position, failure, cost, text, origin in rows:

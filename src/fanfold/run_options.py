@@ -153,7 +153,7 @@ class RunOptions(Settings):
         place: dict[str, Any] = {"batch_deadline": None, "batch_fallback": "batch"}  # the executor has them already
         place |= {"cancel_batches": False, "detach": False, "resources": None}
         options = replace(self, executor=executor, ledger=ledger, run=run, meta=meta, track=(), **place)
-        return replace(options, retry_failed=False, replay=False, **limits)
+        return replace(options, replay=False, **limits)
 
 
 def takes(options: Callable[P, O]) -> Callable[[Callable[[S, O], R]], Callable[Concatenate[S, P], R]]:

@@ -181,8 +181,10 @@ class Start:
         journal.status("running", None, journal.elapsed)
         if self.options.retry_failed:
             again = RefillJournal(journal, search.schedule)
-            cells = again.failed_cells(kinds_of(self.options.retry_failed), search.strategy, search.rules)
-            self._emit(Notice(f"{len(cells)} failed evaluation(s) are made again"))
+            kinds, part = kinds_of(self.options.retry_failed), "belongs_to" in (self.options.meta or {})
+            cells = again.failed_cells(kinds, search.strategy, search.rules, named_here=not part)
+            if cells or not part:
+                self._emit(Notice(f"{len(cells)} failed evaluation(s) are made again"))
             if cells:
                 refill = Refill(search.strategy, search.schedule, search.rules, again, cells)
                 reason = await self._driven(Resumed(refill), again)

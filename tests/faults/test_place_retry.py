@@ -21,6 +21,7 @@ from fanfold.errors import CallFailed, ConfigError, OnlyFailures
 from fanfold.events import Event, Notice
 from fanfold.running import Run
 from fanfold.schedules import AllCases
+from fanfold.summary import Summary
 from fanfold.testing import run_virtual
 from fanfold.types import Result
 
@@ -358,6 +359,27 @@ def test_a_retry_says_how_much_it_does(tmp_path: Path) -> None:
     run("genetic", Weather(), 20, tmp_path / "ledger.db", retry_failed=True, watch=events.append)
     said = [event.message for event in events if isinstance(event, Notice)]
     assert any("failed evaluation(s) are made again" in message for message in said)
+
+
+@pytest.mark.parametrize("retry_failed", [True, ["network"]])
+def test_what_failed_in_a_run_that_belongs_to_another_is_evaluated_again_with_it(
+    retry_failed: Any, tmp_path: Path
+) -> None:
+    weather = Weather(bad=True)
+
+    async def conclude(run: Run[Any], go: Any) -> Summary:
+        held_out = await go("held-out", Study(Sweep(points[:2]), weather, cases=range(12)))
+        return Summary({"failed": [outcome.kind for each in held_out.results() for outcome in each.failures.values()]})
+
+    points = [{"x": 0.1 * n, "y": 0.5, "n": n} for n in range(3)]
+    work = Study(Sweep(points[2:]), Weather(), cases=range(2), conclude=conclude)
+    first = work.run("async:1", ledger=tmp_path / "ledger.db", run="it")
+    failed = first.summary.figures["failed"]  # type: ignore[union-attr]
+    assert {"network", "timeout"} == set(failed)
+    object.__setattr__(weather, "bad", False)
+    done = work.run("async:1", ledger=tmp_path / "ledger.db", run="it", retry_failed=retry_failed)
+    left = [] if retry_failed is True else [kind for kind in failed if kind != "network"]
+    assert done.summary is not None and done.summary.figures["failed"] == left
 
 
 # ---------------------------------------------------------------- in the shell
