@@ -127,20 +127,20 @@ class PromptsConclusion:
         held: Mapping[Genome, Result[Any]],
     ) -> Section:
         """The accuracy of the named prompts, and of what other searches found."""
-        rows = [
-            (name, *map(interval_text, (held.get(genome), validated.get(genome), search.training(genome))))
+        scored = {
+            name: (held.get(genome), validated.get(genome), search.training(genome))
             for name, genome in named.items()
             if genome is not None and (name == "winner" or genome != named["winner"])
-        ]
+        }
+        rows = [(name, *map(interval_text, parts)) for name, parts in scored.items()]
         rows += [
             (f"{rival.name} search", *map(interval_text, (held.get(rival.winner), rival.validation, rival.train)))
             for rival in courses[1:]
         ]
         dots = [
             drawings.dot(f"{name}, {part}", interval_of(result))
-            for name, genome in named.items()
-            if genome is not None and (name == "winner" or genome != named["winner"])
-            for part, result in zip(PARTS, (held.get(genome), validated.get(genome), search.training(genome)))
+            for name, parts in scored.items()
+            for part, result in zip(PARTS, parts)
             if result is not None
         ]
         dots += [
