@@ -203,11 +203,8 @@ class PromptsConclusion:
             return sum(own) / max(1, len(own)), genome == search.baseline, -len(genome.head().split())
 
         winner = max(finalists, key=standing)
-        return (
-            winner,
-            validated,
-            expected_regret([scores[winner], *(scores[each] for each in finalists if each != winner)]),
-        )
+        others = (scores[each] for each in finalists if each != winner)
+        return winner, validated, expected_regret([scores[winner], *others])
 
     async def _scored(
         self, genomes: Sequence[Genome], problems: Sequence[Problem], word: str, go: Go
