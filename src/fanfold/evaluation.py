@@ -235,7 +235,8 @@ def _named(value: Ok, name: str | None) -> Ok:
     scores: Mapping[Any, Any] = value.score  # type: ignore[assignment]
     for key, score in scores.items():
         if not isinstance(key, str) or _number(score) is None:
-            raise UnnamedScore(f"the evaluator returned the score {_brief(key)} = {_brief(score)}: return numbers")
+            said = f"the evaluator returned the score {_brief(key)} = {_brief(score)}"
+            raise UnnamedScore(f"{said}: return numbers, and what else is to be kept as Ok(score, data)")
     if name is None:
         raise UnnamedScore(
             f"the evaluator returned the scores {', '.join(scores)}, and not one number: say which one counts, "

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fanfold.errors import CallFailed, ConfigError
+from fanfold.models import model
 from fanfold.models.pricing import TABLE, Price, price_of
 from fanfold.models.providers.anthropic import Anthropic
 from fanfold.models.providers.compatible import Compatible
@@ -219,8 +220,12 @@ def test_requests_carry_what_the_provider_calls_it() -> None:
 def test_an_unknown_parameter_or_message_is_an_error_that_names_it() -> None:
     with pytest.raises(ConfigError, match=r"no parameter 'temprature'; did you mean 'temperature'"):
         OpenAI().request("gpt", "x", {"temprature": 1})
-    with pytest.raises(ConfigError, match="anthropic has no parameter 'seed'"):
-        Anthropic().request("claude", "x", {"seed": 1})
+    with pytest.raises(ConfigError, match=r"anthropic has no parameter 'thinking'; .* goes into extra=\{'thinking'"):
+        Anthropic().request("claude", "x", {"thinking": {"type": "adaptive"}})
+    with pytest.raises(ConfigError, match=r"no parameter 'stream': use model.stream\("):
+        OpenAI().request("gpt", "x", {"stream": True})
+    with pytest.raises(ConfigError, match="no option 'api_key'; did you mean 'key'"):
+        model("openai/gpt", api_key="x")
     with pytest.raises(ConfigError, match="message 0 needs a role"):
         OpenAI().request("gpt", [{"content": "x"}], {})
     with pytest.raises(ConfigError, match="without any message"):

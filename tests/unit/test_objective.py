@@ -156,6 +156,7 @@ def test_several_scores_stand_beside_the_data_of_an_outcome() -> None:
         ({"accuracy": 1, "b": 2}, "acuracy", "no score 'acuracy', the objective; did you mean 'accuracy'?"),
         ({"a": 1, "b": float("nan")}, "a", "the score 'b'"),
         ({"a": 1, "b": "x"}, "a", "the score 'b'"),
+        ({"score": 1, "reason": "x"}, None, "return numbers, and what else is to be kept as Ok(score, data)"),
         ({}, None, "which is not one number"),
     ],
 )

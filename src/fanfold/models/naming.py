@@ -30,6 +30,10 @@ TRANSPORTS: Mapping[str, Callable[[], Transport]] = {"http": Http, "httpx": Http
 TIMEOUT = 120.0
 
 
+#: What `model` takes for every provider.
+_OPTIONS = ("base_url", "key", "limits", "price", "timeout", "parameters", "transport")
+
+
 def model(
     name: str,
     *,
@@ -64,7 +68,9 @@ def model(
     options |= {option: value for option, value in (hints or {}).items() if option in provider.options}
     for option in options:
         if option not in provider.options:
-            raise ConfigError(f"model({name!r}) has no option {option!r}{nearest(option, provider.options)}")
+            raise ConfigError(
+                f"model({name!r}) has no option {option!r}{nearest(option, (*provider.options, *_OPTIONS))}"
+            )
     if not rest:
         raise ConfigError(f"model {name!r} lacks the model's name: write {(table.model or name).rstrip('/')}/NAME")
     endpoint = provider.endpoint(rest, base_url, key or (entry.key() if entry else None), options)

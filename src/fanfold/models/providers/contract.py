@@ -199,7 +199,12 @@ class Provider(ABC):
             if value is None or name in ("raw", "system", "extra"):
                 continue
             if name not in self.parameters:
-                raise ConfigError(f"{self.name} has no parameter {name!r}{nearest(name, self.parameters)}")
+                meant = nearest(name, self.parameters)
+                if name == "stream":
+                    meant = ": use model.stream(...)"
+                elif "did you mean" not in meant:
+                    meant += f"; what belongs in the request as it is goes into extra={{{name!r}: ...}}"
+                raise ConfigError(f"{self.name} has no parameter {name!r}{meant}")
             body[self.parameters[name]] = list(value) if isinstance(value, tuple) else value
         return body
 
