@@ -77,6 +77,19 @@ def test_what_a_killed_evaluation_paid_is_part_of_every_cost(
 
 
 @pytest.mark.slow
+def test_a_reply_that_was_asked_for_again_is_told_from_the_one_an_evaluation_had(
+    fanfold: Fanfold, as_json: Json, write: Callable[..., None]
+) -> None:
+    write()
+    fanfold("run", "asks.py", "--executor", "async:4", "--run", "first")
+    assert "asked again" not in fanfold("show", "first", "--cell", "0:0").stdout
+    fanfold("run", "asks.py", "--executor", "async:4", "--run", "second", "--cache", "refresh")
+    assert "asked again since" in fanfold("show", "first", "--cell", "0:0").stdout
+    assert "asked again" not in fanfold("show", "second", "--cell", "0:0").stdout
+    assert [as_json("show", run, "--cell", "0:0")["calls"][0]["again"] for run in ("first", "second")] == [True, False]
+
+
+@pytest.mark.slow
 def test_a_cost_holds_what_evaluators_report_themselves_and_their_model_calls(
     fanfold: Fanfold, as_json: Json, folder: Path, write: Callable[..., None]
 ) -> None:

@@ -97,6 +97,8 @@ def _say_call(place: int, call: CallRow) -> None:
     batch = f", batch {call.batch}" if call.batch else ""
     tokens = f"{call.input_tokens:,} + {call.output_tokens:,} tokens"
     facts = f"{tokens}, {money(call.cost)}, {duration(call.seconds)}{tries}{cached}{batch}"
+    if call.again:
+        facts = "asked again since (--cache refresh or off): this is the later reply"
     say(f"\nCall {place}: {call.model}, {facts}")
     for role, text in messages(call.request):
         say(f"  {role}:\n{_indented(text, 4)}")

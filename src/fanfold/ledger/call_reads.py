@@ -47,10 +47,10 @@ class CallReads(RunRows):
 
         Those of a reused cell are the calls of the one it was taken from.
         """
-        for keys, cached in self.ledger.read(queries.CALLED, (self.id, trial, position)):
-            return self._call_rows(keys, cached)
-        for keys, _ in self.ledger.read(queries.CALLED_FOR_ANOTHER, (self.id, trial, position)):
-            return self._call_rows(keys, b"\1" * (len(keys) // KEY))
+        for keys, cached, end in self.ledger.read(queries.CALLED, (self.id, trial, position)):
+            return self._call_rows(keys, cached, end)
+        for keys, _, end in self.ledger.read(queries.CALLED_FOR_ANOTHER, (self.id, trial, position)):
+            return self._call_rows(keys, b"\1" * (len(keys) // KEY), end)
         recorded = list(self.ledger.read("SELECT 1 FROM cell_call WHERE run = ? LIMIT 1", (self.id,)))
         counts = self.counts()
         return None if not recorded and (counts.calls or counts.cached or counts.shared) else []
@@ -60,15 +60,15 @@ class CallReads(RunRows):
         sql = f"SELECT coalesce(sum(length(keys)), 0) / {KEY} FROM cell_call WHERE run = ? AND trial = ?"
         return int(self.ledger.one(sql, (self.id, trial))[0])
 
-    def _call_rows(self, keys: bytes, cached: bytes) -> list[CallRow]:
+    def _call_rows(self, keys: bytes, cached: bytes, end: float | None) -> list[CallRow]:
         rows = [
             (bool(held), row)
             for number, held in enumerate(cached)
             for row in list(self.ledger.read(queries.CALL, (keys[number * KEY : (number + 1) * KEY],)))
         ]
-        return [self._call_row(held, *row) for held, row in rows]
+        return [self._call_row(held, end, *row) for held, row in rows]
 
-    def _call_row(self, cached: bool, model: str, request: Any, reply: Any, *rest: Any) -> CallRow:
+    def _call_row(self, cached: bool, end: float | None, model: str, request: Any, reply: Any, *rest: Any) -> CallRow:
         answer = self.ledger.value(reply, _Answer, what="a reply")
         input_tokens, output_tokens, cost, started, seconds, tries, batch = rest
         return CallRow(
@@ -85,6 +85,7 @@ class CallReads(RunRows):
             tries=tries,
             cached=cached,
             batch=batch,
+            again=end is not None and started > end,
         )
 
     def counts(self) -> Metrics:

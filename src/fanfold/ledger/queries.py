@@ -92,9 +92,12 @@ SIZE = """
 PAID_BY_TIME = """
     SELECT CAST((at + seconds - ?) / ? AS INTEGER), count(*), total(cost) FROM payment WHERE run = ? GROUP BY 1
 """
-CALLED = "SELECT keys, cached FROM cell_call WHERE run = ? AND trial = ? AND position = ?"
+CALLED = """
+    SELECT keys, cached, e.started + e.seconds FROM cell_call LEFT JOIN evaluation e USING (run, trial, position)
+    WHERE run = ? AND trial = ? AND position = ?
+"""
 CALLED_FOR_ANOTHER = """
-    SELECT c.keys, c.cached FROM evaluation e
+    SELECT c.keys, c.cached, o.started + o.seconds FROM evaluation e
     JOIN evaluation o ON o.key = e.key AND o.failure IS NULL AND o.reused = 0
     JOIN cell_call c ON c.run = o.run AND c.trial = o.trial AND c.position = o.position
     WHERE e.run = ? AND e.trial = ? AND e.position = ? AND e.reused = 1 LIMIT 1

@@ -225,6 +225,8 @@ class CallRow:
     """A model call of a cell.  `request` is the body as it was sent; `cost` is None where the price is not known.
 
     A `cached` one was paid for by another evaluation, or by an earlier try of this one; its times are those of then.
+    One that was asked `again` after the evaluation (`--cache refresh` or `off`) has only its request in common with it:
+    the ledger holds the latest reply.
     """
 
     model: str
@@ -240,6 +242,7 @@ class CallRow:
     tries: int
     cached: bool
     batch: str | None
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,7 +135,7 @@ def _call(call: CallRow) -> Payload:
     messages = [*_system(request), *_messages(request)]
     settings = {name: value for name, value in request.items() if name not in _MESSAGES}
     return {
-        "model": call.model,
+        "model": f"{call.model} (asked again since: the later reply)" if call.again else call.model,
         "messages": messages,
         "settings": settings,
         "reply": clipped(call.text),
