@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: How many changes an error names.
 _NAMED = 6
+#: Where a conclusion has the config of its study.
+_CONFIG = "conclude.config."
 #: What decides the results of evaluations.
 _OF_RESULTS = frozenset(("evaluate", "seed", "objective", "minimize"))
 REMEDY = "give that object an attribute `fingerprint` (a text that changes when results would), or make it a dataclass"
@@ -135,8 +137,8 @@ class Identity:
     def changes(self, recorded: Mapping[str, Any], before: Any = None, fields: Any = None) -> Changes:
         """What a study has that is not as in the record of its run.
 
-        Where it is made of a config, `before` are the fields of the recorded one and `fields` those of this: a field
-        that is another says more than all that follows from it.
+        Where it is made of a config, `before` are the fields of the recorded one and `fields` those of this (else what
+        concludes it may have it): a field that is another says more than all that follows from it.
         """
         recorded, found = _renamed(recorded), Changes()
         for key, value in self.record.items():
@@ -156,7 +158,8 @@ class Identity:
                     f"whether {role} is the one that this run began with cannot be told, for this cannot be written "
                     f"down: {where}. To have it told, {REMEDY}"
                 )
-        if found.refused and (others := list(_other_fields(before or {}, fields or {}))):
+        others = list(_other_fields(before or {}, fields or {})) or self._other_config(recorded)
+        if found.refused and others:
             roles = [role for role in found.refused if role != "strategy"] or ["settings"]
             found.refused = {**dict.fromkeys(roles, ""), roles[0]: _listed(others)}
         return found
@@ -201,6 +204,18 @@ class Identity:
             found.refused[role] = _listed(settings)
         elif settings or code:
             found.notices.append(f"{role} has changed since this run began: {_listed(settings or code)}")
+
+    def _other_config(self, recorded: Mapping[str, Any]) -> list[str]:
+        """Differences of the config that the study's conclusion names, if it names one."""
+        was, now = (recorded.get("parts") or {}).get("conclude"), self.prints.get("conclude")
+        if was is None or now is None:
+            return []
+        known, is_now = (
+            {path.removeprefix(_CONFIG): value for path, value in parts.items() if path.startswith(_CONFIG)}
+            for parts in (was, now.parts)
+        )
+        readable = (said for said in self._differences(is_now, known) if " #" not in said)
+        return [said.replace("not there", "the default") for said in readable]
 
     def _differences(self, now: Mapping[str, str], before: Mapping[str, str], common: bool = False) -> Iterator[str]:
         for path in sorted((now.keys() & before.keys()) - {REST} if common else now.keys() | before.keys()):

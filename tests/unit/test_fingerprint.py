@@ -880,15 +880,20 @@ def test_every_study_has_a_known_fingerprint_that_is_the_same_in_every_process(t
 @pytest.mark.parametrize(
     ("study", "first", "other", "named"),
     [
-        ("prompts", {"temperature": 0.0}, {"temperature": 0.5}, "evaluate.temperature was 0.0, is 0.5"),
+        ("prompts", {"temperature": 0.0}, {"temperature": 0.5}, "temperature was the default, is 0.5"),
         ("prompts", {}, {"model": ("simulated/other",)}, "evaluate.model was"),
-        ("prompts", {"search": "genetic"}, {"search": "genetic", "mutation_rate": 0.123}, "strategy._"),
-        ("prompts", {}, {"max_examples": 3}, "strategy._material"),
+        (
+            "prompts",
+            {"search": "genetic"},
+            {"search": "genetic", "mutation_rate": 0.123},
+            "mutation_rate was the default, is 0.1",
+        ),
+        ("prompts", {}, {"max_examples": 3}, "max_examples was the default, is 3"),
         ("workflow", {}, {"alignment_lambda": 0.123}, "is 0.123"),
         ("functions", {}, {"population": 10}, "strategy._population was 40, is 10"),
         ("functions", {}, {"function": "ackley"}, "evaluate was 'fanfold.functions.rastrigin/1'"),
-        ("neuro", {}, {"batch_size": 32}, "evaluate.batch_size was 64, is 32"),
-        ("neuro", {}, {"dataset": "mnist-5000"}, "evaluate.dataset was 'digits', is 'mnist-5000'"),
+        ("neuro", {}, {"batch_size": 32}, "batch_size was 64, is 32"),
+        ("neuro", {}, {"dataset": "mnist-5000"}, "dataset was 'digits', is 'mnist-5000'"),
     ],
 )
 def test_a_changed_setting_of_a_study_is_named(

@@ -491,6 +491,17 @@ def test_a_changed_row_of_the_file_is_said_in_words(tmp_path: Path) -> None:
     assert "rows of the file were added, changed or removed" in notice and "not listed" not in notice
 
 
+def test_a_setting_that_is_another_in_a_program_is_said_by_its_name(tmp_path: Path) -> None:
+    def made(**settings: Any) -> Any:
+        return Identity.of(study(PromptsConfig(model=("simulated/gpt-4o-mini",), **settings)))
+
+    refused = made(calls=140, search="random").changes(made(calls=100).record).refused
+    assert [words for words in refused.values() if words] == [
+        "calls was 100, is 140; search was the default, is 'random'"
+    ]
+    assert "give the strategy an attribute" not in made(calls=140).changes(made(calls=100).record).remedy
+
+
 @pytest.mark.parametrize("search", ["guided", "random", "genetic"])
 def test_problems_without_an_answer_are_no_examples(search: Any, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "a.csv", ("letter",), [(f"Draft a letter to customer {n}.",) for n in range(40)])

@@ -58,7 +58,9 @@ class PromptsConclusion:
     @property
     def fingerprint(self) -> dict[str, Any]:
         """What a summary depends on, besides the search."""
-        return {"config": self.config, "problems": encode(self.split)}
+        usual = PromptsConfig()
+        said = {name: value for name, value in vars(self.config).items() if value != getattr(usual, name)}
+        return {"config": said, "problems": encode(self.split)}
 
     async def __call__(self, run: Run[Any], go: Go) -> Summary:
         search = _History(list(run.results()))
