@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -98,3 +99,29 @@ def test_a_search_without_a_compliant_policy_shows_how_compliance_rose(tmp_path:
     flags += ["--compliance-threshold", "0.999", "--fresh-episodes", "8", "--results", "none"]
     ending = CliRunner().invoke(cli, ["run", "workflow", *flags, "--ledger", str(tmp_path / "runs.db")]).output
     assert "Best score so far" not in ending
+
+
+@pytest.mark.parametrize(
+    ("size", "weight", "says"),
+    [
+        (
+            0.01,
+            30.0,
+            r"times the largest return in an episode, so returns may hardly .*: try --alignment-lambda 0\.\d+\.$",
+        ),
+        (100.0, 30.0, r"times the largest .*, and most trainings did not comply: try --alignment-lambda \d+\.$"),
+        (1.0, 5.0, None),
+    ],
+)
+def test_a_penalty_of_another_size_than_the_returns_is_said_at_the_end(
+    size: float, weight: float, says: str | None
+) -> None:
+    class Priced(own_world.Workshop):
+        def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+            seen, reward, *rest = super().step(action)
+            return seen, size * reward, *rest  # type: ignore[return-value]
+
+    done = study(small(alignment_lambda=weight), OwnProblem(SPACE, Priced, own_world.kept_order)).run()
+    assert done.summary is not None
+    text = done.summary.sections[0].text
+    assert re.search(says, text) if says else "--alignment-lambda" not in text

@@ -26,7 +26,7 @@ from fanfold.studies.workflow.defender import defender_card
 from fanfold.studies.workflow.evaluator import MOMENTS
 from fanfold.studies.workflow.own import KeptCollector
 from fanfold.studies.workflow.spaces import Workflow, WorkflowSpace, show
-from fanfold.studies.workflow.trainings import FinishedTraining, trainings
+from fanfold.studies.workflow.trainings import FinishedTraining, penalty_share, trainings
 from fanfold.study import Study
 from fanfold.summary import Section, Summary
 from fanfold.tensors import Arrays, pack, unpack
@@ -105,10 +105,7 @@ class SearchConclusion:
         }
         agent = self._agent(best, figures)
         figures["agent"] = dict(agent.card)
-        failed = [each.data for each in told if each.data.get("failed_episodes")]
-        if failed:
-            figures["failed_episodes"] = sum(data["failed_episodes"] for data in failed)
-            figures["failure"] = commonest(data["failure"] for data in failed)
+        figures |= self._warnings(told)
         sections = [
             shown.best_workflow(figures, threshold),
             shown.side_by_side(scores, chosen is not best),
@@ -127,6 +124,17 @@ class SearchConclusion:
             figures["folder"] = str(folder)
             sections.append(Section("Files", f"{folder}: {what}"))
         return Summary(figures, tuple(sections))
+
+    def _warnings(self, told: Sequence[FinishedTraining]) -> dict[str, Any]:
+        """Figures of what may have gone wrong: episodes that failed, and a penalty of another size than the returns."""
+        figures: dict[str, Any] = {}
+        if failed := [each.data for each in told if each.data.get("failed_episodes")]:
+            figures["failed_episodes"] = sum(data["failed_episodes"] for data in failed)
+            figures["failure"] = commonest(data["failure"] for data in failed)
+        if not self._cage2 and (share := penalty_share(told)) is not None:
+            figures |= {"alignment_lambda": self.config.alignment_lambda, "penalty_share": share}
+            figures["compliant"] = sum(each.rate >= self.config.compliance_threshold for each in told)
+        return figures
 
     def _agent(self, best: FinishedTraining, figures: Mapping[str, Any]) -> Agent:
         """The policy of the best workflow, as others can load it."""

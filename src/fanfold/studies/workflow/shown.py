@@ -26,6 +26,9 @@ from fanfold.types import Blob, Ok, Result
 
 #: How many rows of a long table are shown.
 ROWS = 30
+#: What breaks the workflow costs an untrained policy so many times the largest return in an episode: too little for a
+#: workflow to be kept to, a good measure, and so much that returns are hardly learnt.
+LITTLE, USUAL, MUCH = 0.5, 2.0, 20.0
 #: Trainings or blocks that a page looks at while a run is running.
 MOST_LIVE = 2000
 
@@ -201,7 +204,20 @@ def best_workflow(figures: Mapping[str, Any], threshold: float) -> Section:
         text += f" {figures['failed_episodes']:,} episodes failed and were left out, most with {figures['failure']}."
     if figures["episodes_per_cpu_second"] is not None:
         text += f" {figures['episodes_per_cpu_second']:,.0f} episodes per CPU-second, all of it counted."
-    return Section("Best workflow", text)
+    return Section("Best workflow", text + _penalty(figures))
+
+
+def _penalty(figures: Mapping[str, Any]) -> str:
+    """A note where what breaks the workflow costs far more than returns are, or too little for most to be kept to."""
+    share, kept = figures.get("penalty_share"), figures.get("compliant", 0) / max(1, figures["trainings"])
+    if share is None or LITTLE <= share <= MUCH or (share < LITTLE and kept >= 0.5):
+        return ""
+    effect = "so returns may hardly have been learnt" if share > MUCH else "and most trainings did not comply"
+    cost, better = (float(f"{value:.1g}") for value in (share, figures["alignment_lambda"] * USUAL / share))
+    return (
+        f" At first, what broke the workflow cost {cost:g} times the largest return in an episode, {effect}: try "
+        f"--alignment-lambda {better:g}."
+    )
 
 
 def side_by_side(scores: Sequence[Mapping[str, Any]], finale: bool) -> Section:

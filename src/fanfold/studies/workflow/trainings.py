@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,3 +53,14 @@ def trainings(results: Iterable[Result[Any]], seconds: Mapping[int, float]) -> l
                 FinishedTraining(result.number, order, candidate["visit"], result.score, data, origin, took)
             )
     return finished
+
+
+def penalty_share(told: Sequence[FinishedTraining]) -> float | None:
+    """What an untrained policy paid in an episode for breaking its workflow, over the largest return of any update.
+
+    None: it paid nothing, or no return differs from 0.
+    """
+    begun = [each for each in told if "parent" not in each.origin and each.origin["learnt"] == each.data["episodes"]]
+    paid = [-each.data["curve"][0][2] for each in begun]
+    largest = max((abs(row[1]) for each in told for row in each.data["curve"]), default=0.0)
+    return sum(paid) / len(paid) / largest if largest and sum(paid) > 0 else None
