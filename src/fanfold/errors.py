@@ -151,15 +151,19 @@ def _again(kind: type[FanfoldError], args: tuple[object, ...]) -> FanfoldError:
     return kind.__new__(kind, *args)
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Say which known name was probably meant: `; did you mean 'x'?` or the list of what exists."""
+def nearest(name: str, known: Iterable[str], most: int | None = None) -> str:
+    """Say which known name was probably meant: `; did you mean 'x'?` or the list of what exists.
+
+    Of a list that may be long the first are said, at most so many.
+    """
     import difflib  # only here, because every worker imports this module before its first call
 
-    known = sorted(known)
+    known = list(known) if most is not None else sorted(known)
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     if close:
         return f"; did you mean {close[0]!r}?"
-    return f"; known: {', '.join(known)}" if known else ""
+    more = f" and {len(known) - most:,} more" if most is not None and len(known) > most else ""
+    return f"; known: {', '.join(known[:most])}{more}" if known else ""
 
 
 def check_whole(value: object, what: str, least: int = 1, most: int | None = None) -> None:

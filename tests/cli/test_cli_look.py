@@ -238,3 +238,10 @@ def leaves(group: click.Group) -> Iterator[tuple[str, ...]]:
 def test_every_command_has_the_common_options(fanfold: Fanfold, command: tuple[str, ...]) -> None:
     shown = fanfold(*command, "--help").stdout
     assert all(option in shown for option in ("--json", "--quiet", "--no-color"))
+
+
+def test_a_run_that_is_not_there_is_told_with_the_newest_names_only(fanfold: Fanfold) -> None:
+    for number in range(12):
+        Study(Sweep([1]), lambda candidate, case: 1.0).run(ledger="fanfold.db", run=f"try-{number}").ledger.close()
+    refused = fanfold("show", "elsewhere", code=3).stderr
+    assert "known: try-11, try-10, " in refused and refused.rstrip().endswith("try-4 and 4 more")

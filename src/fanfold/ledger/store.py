@@ -236,7 +236,7 @@ class Ledger:
             if rows:
                 several = ", ".join(sorted(name for _, name in rows))
                 raise LedgerError(f"several runs in {self.path} begin with {name!r}: {several}")
-            raise LedgerError(f"{name!r} is not in {self.path}{nearest(name, self.names())}")
+            raise LedgerError(f"{name!r} is not in {self.path}{nearest(name, self.names(), 8)}")
         return int(rows[0][0])
 
     def last(self) -> int:
