@@ -48,7 +48,7 @@ class Bench:
 
     The texts judged are fenced by a mark made of their own content, which no text can contain, and only the last line
     of what the judge says is read.  A judge that gives no verdict is asked once more; if that does not help, it raises
-    CallFailed: that evaluation has no score.  An evaluation that meets such replies in the ledger asks anew.
+    CallFailed: that evaluation has no score.  Where such replies are in the ledger, it asks again.
     """
 
     model: Model | str

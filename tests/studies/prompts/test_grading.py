@@ -489,7 +489,7 @@ def test_a_judge_that_forgot_its_verdict_is_asked_once_more() -> None:
     assert len(asked) == 2 and asked[1].startswith(asked[0])
 
 
-def test_a_judge_without_a_verdict_is_asked_anew_where_its_evaluation_is_tried_again(tmp_path: Path) -> None:
+def test_a_judge_without_a_verdict_is_asked_again_where_its_evaluation_is_tried_again(tmp_path: Path) -> None:
     replies: list[str] = []
 
     def answer(messages: Any) -> str:
