@@ -241,4 +241,5 @@ def test_progress_that_is_asked_for_is_lines_where_there_is_no_terminal(capsys: 
     study.run(progress=True, run="mine")
     study.run()
     shown = capsys.readouterr().err.splitlines()
-    assert shown == ["running mine on inline, ledger none", "5 trials, 5 evaluations, best 1"]
+    note = "note: run 'mine' is not kept: give run() a ledger='runs.db' to continue it later"
+    assert shown == ["running mine on inline, ledger none", note, "5 trials, 5 evaluations, best 1"]

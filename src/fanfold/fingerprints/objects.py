@@ -154,18 +154,21 @@ def attributes_of(value: Any) -> dict[str, Any]:
                     found |= {key: item for key, item in held.items() if type(key) is str}
     for base in type.__getattribute__(type(value), "__mro__"):
         module = type.__getattribute__(base, "__dict__").get("__module__")
-        for name in _OF_USE.get(module, ()) if type(module) is str else ():
+        if type(module) is not str:
+            continue
+        for name in _OF_USE.get(module) or _OF_USE.get(module.rpartition(".")[2], ()):
             if name in found:
                 found[name] = None
     return found
 
 
-#: Attributes that use fills, by the module of a class: the generator behind `sample()`, seeded at random when it is
-#: first used; connections and cookies of the clients that most clients of providers are made of.
+#: Attributes that use fills, by the module of a class or the last part of its name: the generator behind `sample()`,
+#: seeded at random when it is first used; connections and cookies of the clients that others are made of; what
+#: generated clients find out about their machine.
 _OF_USE = {
     "gymnasium.spaces.space": ("_np_random",),
     **dict.fromkeys(("httpx", "httpx2"), ("_state", "_cookies", "_pool")),
-    **dict.fromkeys(("openai", "anthropic", "groq"), ("_platform", "_lazy_tracer")),
+    "_base_client": ("_platform", "_lazy_tracer"),
     "requests.sessions": ("cookies",),
     "requests.adapters": ("poolmanager", "proxy_manager"),
 }

@@ -66,10 +66,9 @@ def model(
     provider, rest = _provider(table.model or name, base_url)
     options = {**table.options, **options}
     options |= {option: value for option, value in (hints or {}).items() if option in provider.options}
-    for option in options:
-        if option not in provider.options:
-            meant = nearest(option, (*provider.options, *_OPTIONS))
-            raise ConfigError(f"model({name!r}) has no option {option!r}{meant}")
+    for option in sorted(options.keys() - {*provider.options}):
+        meant = nearest(option, (*provider.options, *_OPTIONS))
+        raise ConfigError(f"model({name!r}) has no option {option!r}{meant}")
     if not rest:
         raise ConfigError(f"model {name!r} lacks the model's name: write {(table.model or name).rstrip('/')}/NAME")
     endpoint = provider.endpoint(rest, base_url, key or (entry.key() if entry else None), options)
