@@ -7,6 +7,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from fanfold.errors import ConfigError
@@ -202,13 +203,16 @@ def tidied(problems: Sequence[Problem]) -> tuple[Problem, ...]:
     return tuple(replace(problem, answer=value) for problem, value in zip(problems, values))
 
 
-def whole_numbers(problems: Sequence[Problem]) -> tuple[Problem, ...]:
-    """The problems, with 3 for 3.0 where all answers are such: tables with empty cells hold numbers so."""
+def shortened(problems: Sequence[Problem]) -> tuple[Problem, ...]:
+    """The problems, with 3 for 3.0 and a day without 00:00:00 where all answers are such: tables hold them so."""
     answers = [problem.answer for problem in problems]
-    if not all(type(each) in (str, float) and re.fullmatch(r"-?[0-9]+\.0", str(each)) for each in answers):
-        return tuple(problems)
-    short = {str: str, float: int}
-    return tuple(replace(each, answer=short[type(each.answer)](str(each.answer)[:-2])) for each in problems)
+    for end in (".0", " 00:00:00"):
+        such = re.compile(rf"-?[0-9-]+{re.escape(end)}")
+        if all(isinstance(each, str | float | datetime) and such.fullmatch(str(each)) for each in answers):
+            texts = [str(each).removesuffix(end) for each in answers]
+            short = [int(text) if isinstance(each, float) else text for each, text in zip(answers, texts)]
+            return tuple(replace(problem, answer=each) for problem, each in zip(problems, short))
+    return tuple(problems)
 
 
 def spelled_alike(problems: Sequence[Problem], labels: Sequence[str]) -> tuple[Problem, ...]:

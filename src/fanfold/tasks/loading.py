@@ -22,9 +22,9 @@ from fanfold.tasks.forms import (
     listed,
     longest_of,
     looks_like_data,
+    shortened,
     spelled_alike,
     tidied,
-    whole_numbers,
 )
 from fanfold.tasks.graders import grader as make_grader
 from fanfold.tasks.graders import kind_of
@@ -132,7 +132,7 @@ def _task(
         if kind in (None, "json", "exact", "labels", "contains", "numeric", "code"):
             problems = tidied(problems)
         if kind in (None, "numeric"):
-            problems = whole_numbers(problems)
+            problems = shortened(problems)
         form = form_of(problems)
         if Path(name).suffix in (".csv", ".tsv") and _unnamed(columns, form):
             first = ", ".join(map(repr, (*columns.input, columns.answer)))

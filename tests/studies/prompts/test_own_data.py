@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -227,6 +228,17 @@ def test_classes_that_a_table_made_decimals_are_whole_numbers(as_text: bool, tmp
     assert "Reply with one of: 0, 1, 2." in task.clauses["format"]
     assert task.problems[2].shown == "2" and asyncio.run(task.grader("2.0", task.problems[2])).score == 1.0
     assert load([*rows, {"text": "More", "stars": 2.5}]).problems[2].shown == "2.0"
+
+
+@pytest.mark.parametrize("as_text", [True, False])
+def test_days_that_a_table_gave_a_time_are_days(as_text: bool) -> None:
+    days = [datetime(2024, 1, 1) + timedelta(days=number) for number in range(30)]
+    rows = [{"text": f"Contract {n}", "end": str(day) if as_text else day} for n, day in enumerate(days)]
+    task = load(rows)
+    assert task.problems[2].shown == "2024-01-03"
+    assert asyncio.run(task.grader("2024-01-03", task.problems[2])).score == 1.0
+    timed = load([*rows, {"text": "More", "end": datetime(2024, 1, 1, 12)}])
+    assert timed.problems[2].shown == "2024-01-03 00:00:00"
 
 
 def test_a_function_of_tests_that_nobody_calls_is_no_test() -> None:
