@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from fanfold import __version__
 from fanfold.encoding import digest, encode
 from fanfold.fingerprints import CODE, REST, Fingerprint, fingerprint
+from fanfold.fingerprints.values import hashed
 
 if TYPE_CHECKING:
     from fanfold.study import Study
@@ -220,7 +221,7 @@ class Identity:
     def _differences(self, now: Mapping[str, str], before: Mapping[str, str], common: bool = False) -> Iterator[str]:
         for path in sorted((now.keys() & before.keys()) - {REST} if common else now.keys() | before.keys()):
             was, new = before.get(path), now.get(path)
-            if was == new:
+            if was == new or (new is not None and was == f"#{hashed(new)[:12]}"):  # as it was once shown
                 continue
             if path.startswith(CODE):
                 yield f"the {path} changed" if was and new else f"the {path} is {'no longer' if was else 'newly'} used"

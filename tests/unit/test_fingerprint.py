@@ -44,6 +44,7 @@ from fanfold import (
 )
 from fanfold.events import Notice
 from fanfold.fingerprints import Unknown, fingerprint
+from fanfold.fingerprints.values import hashed
 from fanfold.identity import Identity
 from fanfold.models import model
 
@@ -621,6 +622,20 @@ def test_no_secret_is_in_a_fingerprint() -> None:
 def test_the_key_of_a_model_does_not_count() -> None:
     asked = model("openai/gpt-5", key="one")
     assert fingerprint(Eval(asked)).text == fingerprint(Eval(replace(asked, key="two"))).text
+
+
+def test_a_model_is_named_where_it_was_changed_and_an_earlier_record_of_it_still_counts() -> None:
+    names = ("anthropic/claude-haiku-4-5", "anthropic/claude-haiku-5-5")
+    before, after = (Identity.of(study(Eval(model(name, key="one")))) for name in names)
+    said = str(after.changes(before.record).refused)
+    assert all(f"{name}@https://" in said for name in names)
+    text = before.record["parts"]["evaluate"]["evaluate.k"]
+    strategy = replace(before.prints["strategy"], parts={"strategy._writer": text})
+    now = replace(before, prints={**before.prints, "strategy": strategy})
+    parts = {**before.record["parts"], "strategy": {"strategy._writer": f"#{hashed(text)[:12]}"}}
+    assert not now.changes({**before.record, "parts": parts}).refused
+    secret = types.SimpleNamespace(fingerprint=f"https://me:hunter2@{'host' * 15}/")
+    assert "hunter2" not in str(fingerprint(Eval(secret)))
 
 
 # -- runs ----------------------------------------------------------------------------------------------------

@@ -179,15 +179,12 @@ def looks_secret(name: str, value: Any) -> bool:
     """Whether a value may be a key or a password, by its name or its looks: such texts are never shown."""
     if type(value) in (bool, int, float, complex, type(None)):
         return False
-    return _SECRET_NAME.search(name) is not None or (
-        type(value) is str
-        and len(value) <= _SHORT
-        and (_SECRET_TEXT.search(value) is not None or _random_looking(value))
-    )
+    return _SECRET_NAME.search(name) is not None or (type(value) is str and len(value) <= _SHORT and _looks_odd(value))
 
 
-def _random_looking(text: str) -> bool:
-    return re.fullmatch(r"(?=.*\d)(?=.*[A-Za-z])[\w+/=-]{20,}", text) is not None
+def _looks_odd(text: str) -> bool:
+    random = re.fullmatch(r"(?=.*\d)(?=.*[A-Za-z])[\w+/=-]{20,}", text)
+    return _SECRET_TEXT.search(text) is not None or random is not None
 
 
 def hidden(name: str, text: str) -> str:
@@ -195,12 +192,14 @@ def hidden(name: str, text: str) -> str:
     return "hidden " + hashlib.pbkdf2_hmac("sha256", text.encode(), digest("hidden", name), 10_000).hex()[:12]
 
 
-def kept(name: str, value: Any, text: str) -> tuple[str, str]:
+def kept(name: str, value: Any, text: str, most: int = _SHORT) -> tuple[str, str]:
     """What stands for a value and what is shown of it: itself where it is short and no secret, else a hash."""
     if looks_secret(name, value):
         secret = hidden(name, text)
         return secret, secret
     numbers = type(value) in (list, tuple) and all(type(item) in (bool, int, float) for item in value)
-    short = len(text) <= _SHORT and (type(value) in _ATOMS or numbers or issubclass(type(value), enum.Enum))
+    short = len(text) <= most and (type(value) in _ATOMS or numbers or issubclass(type(value), enum.Enum))
+    if short and len(text) > _SHORT and type(value) is str:
+        short = not _looks_odd(value)
     full = hashed(text)
     return full, text if short else f"#{full[:12]}"

@@ -41,6 +41,8 @@ from fanfold.fingerprints.values import TooMuch, hashed, kept, plain
 _STEPS, _FUNCTIONS = 200_000, 5_000
 #: How many parts of a fingerprint are kept by name, of state and of code; the others are kept as one hash.
 _NAMED, _NAMED_CODE = 40, 20
+#: How long the text that an object gives as its fingerprint may be to be shown.
+_OWN_WORD = 120
 #: How paths of code begin, and what the others together are called.
 CODE, REST = "code of ", "what is not listed"
 
@@ -173,7 +175,7 @@ class _Walk:
         own = self.own_word(path, value)
         kind = type(value)
         if isinstance(own, str):
-            self.found.leaf(path, *kept("", own, repr(own)))
+            self.found.leaf(path, *kept("", own, repr(own), _OWN_WORD))
         elif own is not None:
             self.found.leaf(path, name_of(value))
             self.value(path, dict(own), (), owner)
