@@ -35,18 +35,19 @@ EVALUATIONS = """
 #: The cells of a list of pairs (JSON).
 AMONG = "(trial, position) IN (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?))"
 #: Trials alone: a told trial knows how many evaluations it had and what they cost.  Cells are met only of open ones.
+#: The cost is that of model calls where that is more: evaluations that a kill cut off have none, and theirs are paid.
 COUNTS = """
     SELECT coalesce(sum(evaluations), 0) * EXISTS (SELECT 1 FROM evaluation WHERE run = ?1) + open.cells AS evaluations,
         (SELECT count(*) FROM evaluation WHERE run = ?1 AND failure IS NOT NULL) AS failures,
-        total(CASE WHEN told IS NOT NULL THEN t.cost END) + open.paid AS cost, count(told) AS trials,
+        max(total(CASE WHEN told IS NOT NULL THEN t.cost END) + open.paid,
+            (SELECT total(cost) FROM payment WHERE run = ?1)) AS cost, count(told) AS trials,
         max(CASE WHEN told IS NOT NULL AND dropped IS NULL AND typeof(score) = 'real' THEN score END) AS best
     FROM (SELECT count(*) AS cells, total(cost) AS paid FROM evaluation WHERE run = ?1 AND trial IN (
         SELECT number FROM trial WHERE run = ?1 AND told IS NULL)) AS open LEFT JOIN trial t ON run = ?1
 """
 #: The same of a run that has ended, as it was counted then.
 COUNTED = "SELECT evaluations, failures, cost, trials, best FROM run_count WHERE run = ?"
-#: What was paid for model calls, and how many of them have no known price.
-PAID = "SELECT total(cost), count(*) - count(cost) FROM payment WHERE run = ?"
+UNPRICED = "SELECT count(*) FROM payment WHERE run = ? AND cost IS NULL"
 PROGRESS = """
     SELECT count(number), count(told), coalesce(sum(CASE WHEN told IS NOT NULL THEN evaluations END), 0),
         coalesce(sum(told IS NOT NULL AND instr(origin, '"written":true') > 0), 0),

@@ -262,7 +262,7 @@ class Ledger:
         id, name, created, updated, elapsed, status, reason, identity, meta = row
         counted = next(self.read(queries.COUNTED, (id,)), None) if status != "running" else None
         evaluations, failures, cost, trials, best = counted or self.one(queries.COUNTS, (id,))
-        paid, unpriced = self.one(queries.PAID, (id,))
+        (unpriced,) = self.one(queries.UNPRICED, (id,))
         what = f"run {id}"
         if not isinstance(name, str) or RUN_NAME.fullmatch(name) is None:
             raise odd(self.path, what, "its name is not one a run can have")
@@ -273,7 +273,7 @@ class Ledger:
             raise odd(self.path, what, "a value of the wrong type or size")
         settings = self.value(identity, dict[str, Any], what=what), self.value(meta, dict[str, Any], what=what)
         head = (id, name, created, updated, elapsed, status, reason, *settings)
-        return RunInfo(*head, trials, evaluations, failures, max(cost, paid), best, unpriced)
+        return RunInfo(*head, trials, evaluations, failures, cost, best, unpriced)
 
     def cases(self, run: int) -> list[Case]:
         rows = self.read("SELECT id, data, seed FROM run_case WHERE run = ? ORDER BY position", (run,))
