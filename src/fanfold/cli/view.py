@@ -83,7 +83,7 @@ def view(
 def _places(
     ledgers: tuple[Path, ...], named: tuple[Path, ...], runs: tuple[str, ...]
 ) -> tuple[tuple[Path, ...], tuple[str, ...]]:
-    """The ledgers, and the runs: a name that is not a file means a run of the other ledger, as in `fanfold show RUN`."""
+    """The ledgers, and the runs: a name that is not a file means a run of the other ledger, as in `fanfold show`."""
     from fanfold.cli.output import default_ledger
     from fanfold.errors import LedgerError
     from fanfold.ledger import RunView
