@@ -108,6 +108,8 @@ class Shape(Sparse):
         for name, known in (("kind", KINDS), ("target", TARGETS)):
             if (word := getattr(self, name)) not in known:
                 raise ConfigError(f"{name} of a shape: there is no {word!r}{nearest(str(word), known)}")
+        if not isinstance(self.balanced, bool) or (self.balanced and self.target != "classes"):
+            raise ConfigError(f"balanced of a shape: {self.balanced!r} for {self.target}: only classes can be (True)")
         super().__post_init__()
 
 
