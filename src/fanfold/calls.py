@@ -226,6 +226,13 @@ def traced() -> Iterator[list[tuple[Call, Reply]]]:
         yield trace
 
 
+@contextlib.contextmanager
+def aside() -> Iterator[None]:
+    """The time that model calls take in a block does not count for the time limit of its evaluation."""
+    with within(calls_aside=True):
+        yield
+
+
 async def _traced(trace: list[Any], call: Call, answered: Awaitable[Reply]) -> Reply:
     reply = await answered
     trace.append((call, reply))

@@ -11,8 +11,7 @@ from typing import Any
 
 import msgspec
 
-from fanfold.calls import Reply, traced
-from fanfold.context import within
+from fanfold.calls import Reply, aside, traced
 from fanfold.errors import ConfigError
 from fanfold.evaluation import failure_of, outcome_of
 from fanfold.executors.base import home
@@ -137,7 +136,7 @@ class EvolveEvaluator:
             getattr(self.grader.grader, "check_ready", lambda: None)()
 
     def __call__(self, candidate: Any, case: Case) -> Outcome:
-        with within(calls_aside=True):
+        with aside():
             return self._scored(candidate, case)
 
     def _scored(self, candidate: Any, case: Case) -> Outcome:
@@ -205,7 +204,7 @@ class AsyncEvolveEvaluator(EvolveEvaluator):
     """The same for evaluators that are coroutine functions."""
 
     async def __call__(self, candidate: Any, case: Case) -> Outcome:  # type: ignore[override]
-        with within(calls_aside=True):
+        with aside():
             return await self._scored(candidate, case)
 
     async def _scored(self, candidate: Any, case: Case) -> Outcome:  # type: ignore[override]
