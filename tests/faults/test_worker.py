@@ -11,7 +11,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -549,6 +549,15 @@ def test_of_forty_evaluations_the_one_whose_worker_is_killed_is_retried_and_the_
     assert tries == {number: 2 if number == 17 else 1 for number in range(40)}
 
 
+@pytest.fixture
+def usual_signals() -> Iterator[None]:
+    """SIGTERM as a program begins with it: Ray takes it, and keeps it."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+
+
+@pytest.mark.usefixtures("usual_signals")
 @pytest.mark.parametrize("executor", ["inline", "threads:1", "processes:1"])
 def test_a_process_that_an_evaluator_forks_can_be_terminated(executor: str, capfd: pytest.CaptureFixture[str]) -> None:
     def evaluate(candidate: int, case: Case) -> float:
@@ -567,6 +576,7 @@ def test_a_process_that_an_evaluator_forks_can_be_terminated(executor: str, capf
     assert before == (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT))
 
 
+@pytest.mark.usefixtures("usual_signals")
 def test_a_process_can_be_terminated_in_the_moment_it_is_forked(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
