@@ -40,7 +40,7 @@ def metrics(view: RunView) -> list[Metric]:
         Metric("evaluations", "evaluations", info.evaluations, f"{info.evaluations:,}"),
         Metric("reused", "reused", progress.reused, f"{progress.reused:,}"),
         Metric("failures", "failures", info.failures, f"{info.failures:,}"),
-        Metric("cost", "cost", *cost),
+        Metric("cost", "cost", cost.amount, cost.text),
         Metric("elapsed", "time", info.elapsed, duration(info.elapsed)),
         Metric("evaluations_per_second", "evaluations a second", per_second, f"{per_second:,.1f}"),
         Metric("milliseconds", "ms an evaluation", milliseconds, number(milliseconds)),
@@ -48,13 +48,22 @@ def metrics(view: RunView) -> list[Metric]:
     ]
 
 
-def cost_of(view: RunView) -> tuple[float, str]:
+@dataclass(frozen=True)
+class RunCost:
     """What a run and those that belong to it cost, for programs and for people; an unknown cost is called unknown."""
+
+    amount: float
+    text: str
+    #: Whether calls to simulated models are among it.
+    simulated: bool
+
+
+def cost_of(view: RunView) -> RunCost:
     cost, calls = view.cost(), view.costs()
-    if not calls.calls:
-        return cost, number(cost)
-    own = cost > calls.cost * (1 + 1e-9)  # what evaluators report themselves
-    return cost, f"{money(cost)}, of which model calls {calls.cost_text}" if own else calls.cost_text
+    text = number(cost)
+    if calls.calls:
+        text = f"{money(cost)}, of which model calls {calls.cost_text}" if calls.below(cost) else calls.cost_text
+    return RunCost(cost, text, bool(calls.simulated))
 
 
 def other_scores(view: RunView) -> dict[str, float]:

@@ -146,8 +146,7 @@ def _costs(run: Run[Any], shown: Presentation) -> Iterator[str]:
     trials = f"{count(info.trials, 'trial')}, " if shown.unit is None else ""
     reused = f" ({progress.reused:,} reused)" if progress.reused else ""
     paid = run.view.cost()
-    own = paid > money.cost * (1 + 1e-9)  # what evaluators report themselves; the rest is in the next lines
-    cost = f", cost {number(paid)}" if own else ""
+    cost = f", cost {number(paid)}" if money.below(paid) else ""  # that of model calls is in the next lines
     evaluations = f"{count(info.evaluations, 'evaluation')}{reused}, {count(info.failures, 'failure')}"
     yield f"{trials}{evaluations}{cost}, {duration(progress.elapsed)}"
     yield from money.lines(short=True)

@@ -94,10 +94,11 @@ def runs(ledger: str, every: bool, most: int | None, before: str | None, upgrade
 def _run_as_row(info: RunInfo, view: RunView, name: str) -> list[str]:
     from fanfold.metrics import cost_of
 
-    cost = cost_of(view)[1].partition(" (")[0].partition(", ")[0]
+    paid = cost_of(view)
+    cost = paid.text.partition(" (")[0].partition(", ")[0]
     counts = [f"{info.trials:,}", f"{info.evaluations:,}", f"{info.failures:,}"]
     best = number(info.objective.natural(info.best))
-    cost += " (simulated)" if view.costs().simulated else ""
+    cost += " (simulated)" if paid.simulated else ""
     return [name, view.status, best, *counts, cost, duration(info.elapsed), _when(info.created)]
 
 

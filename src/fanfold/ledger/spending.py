@@ -78,6 +78,10 @@ class Spending:
             return f"{text} (simulated, nothing is paid)"
         return f"{text}, {cost_text(self.simulated_cost)} of it simulated" if self.simulated else text
 
+    def below(self, cost: float) -> bool:
+        """Whether a cost is more than that of these calls: the rest is what evaluators report themselves."""
+        return cost > self.cost * (1 + 1e-9)
+
     def lines(self, *, short: bool = False) -> list[str]:
         """A run's calls and their cost in a sentence or two; empty for a run without calls."""
         if not self.calls and not self.from_ledger and not self.shared:

@@ -11,7 +11,7 @@ from typing import Any
 
 from fanfold.events import Progress
 from fanfold.ledger import RunView, requests_of
-from fanfold.metrics import metrics
+from fanfold.metrics import cost_of, metrics
 from fanfold.plugins import described
 from fanfold.report.pages.parts import (
     MOST_POINTS,
@@ -85,7 +85,7 @@ def standing(shown: ShownRun, progress: Progress) -> Payload:
     return {
         "progress": {**{name: getattr(progress, name) for name in counts}, "goal": goal, "goal_of": of},
         "eta": eta(shown, known, progress) if running else None,
-        "cost_text": cost_text(shown.view),
+        "cost_text": cost_text(shown.view, cost_of(shown.view)),
         "elapsed_text": duration(progress.elapsed),
     }
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from fanfold.errors import FanfoldError
 from fanfold.ledger import Ledger, RunHead, RunView
-from fanfold.metrics import cost_of
+from fanfold.metrics import RunCost, cost_of
 from fanfold.report.pages.parts import Payload, ShownRun, clipped, finite
 from fanfold.texts import duration, number
 
@@ -62,7 +62,7 @@ def runs(
 
 def run_row(shown: ShownRun) -> Payload:
     """One line about a run."""
-    view, info = shown.view, shown.info
+    view, info, cost = shown.view, shown.info, cost_of(shown.view)
     best = shown.score(info.best) if shown.study.unit is None else None
     return {
         "ledger": shown.ledger,
@@ -74,8 +74,8 @@ def run_row(shown: ShownRun) -> Payload:
         "best": best,
         "best_text": number(best) if shown.study.unit is None else "",
         **_interval(view),
-        "cost": finite(view.cost()),
-        "cost_text": cost_text(view),
+        "cost": finite(cost.amount),
+        "cost_text": cost_text(view, cost),
         "trials": info.trials,
         "evaluations": info.evaluations,
         "failures": info.failures,
@@ -96,7 +96,6 @@ def _interval(view: RunView) -> Payload:
     return {name: finite(held_out.get(name)) for name in ("low", "high")}
 
 
-def cost_text(view: RunView) -> str:
+def cost_text(view: RunView, cost: RunCost) -> str:
     """What a run cost; empty for nothing."""
-    cost, text = cost_of(view)
-    return text if cost or view.info.unpriced else ""
+    return cost.text if cost.amount or view.info.unpriced else ""
