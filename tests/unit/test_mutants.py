@@ -93,7 +93,7 @@ def test_tests_have_time_as_long_as_they_go_on(tool: ModuleType, tmp_path: Path,
             self.root = tmp_path
             (tmp_path / "tools").symlink_to(TOOLS)
             (tmp_path / "conftest.py").write_text(PROFILE)
-            (tmp_path / "test_it.py").write_text("import time\ndef test_it():\n    time.sleep(1)\n    assert False\n")
+            (tmp_path / "test_it.py").write_text("import time\ndef test_it():\n    time.sleep(4)\n    assert False\n")
 
     assert Bare().pytest("test_it.py", limit=120, each=each)[0] == code
 
