@@ -159,7 +159,7 @@ class Identity:
                     f"whether {role} is the one that this run began with cannot be told, for this cannot be written "
                     f"down: {where}. To have it told, {REMEDY}"
                 )
-        others = list(_other_fields(before or {}, fields or {})) or self._other_config(recorded)
+        others = list(other_fields(before or {}, fields or {})) or self._other_config(recorded)
         if found.refused and others:
             roles = [role for role in found.refused if role != "strategy"] or ["settings"]
             found.refused = {**dict.fromkeys(roles, ""), roles[0]: _listed(others)}
@@ -266,7 +266,8 @@ def _settings(role: str, parts: Mapping[str, str]) -> dict[str, str]:
     return {path: value for path, value in parts.items() if path.startswith(f"{role}.") or path == REST}
 
 
-def _other_fields(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+def other_fields(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """In words, which of the fields that two configs both have are not the same."""
     for name in sorted(before.keys() & now.keys()):
         was, new = (list(value) if isinstance(value, tuple) else value for value in (before[name], now[name]))
         if encode(was) != encode(new):

@@ -184,6 +184,26 @@ def test_a_run_is_resumed_on_the_executor_it_was_begun_on(fanfold: Fanfold) -> N
     assert "cut on inline" in fanfold("resume", "cut", "--max-trials", "6").stderr
 
 
+def test_a_resume_says_what_a_settings_file_that_was_edited_since_has_otherwise(fanfold: Fanfold, folder: Path) -> None:
+    file, before = folder / "search.toml", 'study = "functions"\ndimensions = 2\n[run]\nmax_trials = 4\n'
+    file.write_text(before)
+    fanfold("run", "search.toml", "--executor", "inline", "--run", "cut")
+    assert "has changed" not in fanfold("resume", "cut").stderr
+    file.write_text(before.replace("dimensions = 2", "dimensions = 3").replace("= 4", "= 6"))
+    said = " ".join(fanfold("resume", "cut").stderr.split())
+    assert "search.toml has changed since the run began" in said
+    assert "dimensions was 2, is 3; max_trials was 4, is 6." in said
+    assert "`fanfold resume cut --max-trials 6`" in said and "`fanfold run search.toml` begins a run" in said
+    assert "max_trials was" not in fanfold("resume", "cut", "--max-trials", "6").stderr
+    file.write_text(before + "# a remark\n")
+    assert "has changed" not in fanfold("resume", "cut", "--max-trials", "4").stderr
+    for broken in ("study =", 'study = "functions"\nrun = 3\n'):
+        file.write_text(broken)
+        assert "search.toml has changed since the run began" in fanfold("resume", "cut").stderr
+    file.unlink()
+    assert "has changed" not in fanfold("resume", "cut").stderr
+
+
 def test_a_resume_without_a_name_says_what_can_be_resumed(fanfold: Fanfold, folder: Path) -> None:
     (folder / "mine_r.py").write_text(STUDY.replace("return Ok", "raise ValueError('no'); return Ok"))
     fanfold("run", "functions", "--trials", "4", "--run", "whole")

@@ -125,6 +125,7 @@ def run(ctx: click.Context, /, target_: str | None, flags: tuple[str, ...], **va
     replaces the study's own of the same kind, and joins the others.
     """
     from fanfold import __version__
+    from fanfold.cli.edited import settings_file
     from fanfold.cli.trust import file_digest
 
     ctx.with_resource(json_alone())
@@ -142,6 +143,8 @@ def run(ctx: click.Context, /, target_: str | None, flags: tuple[str, ...], **va
     meta = {"target": loaded.target, "fields": fields, "options": options.recorded(), "version": __version__}
     if (digest := file_digest(loaded.target)) is not None:
         meta["digest"] = digest
+    if (settings := settings_file(target_)) is not None:
+        meta["settings"] = settings
     do(ctx, loaded.study, options, meta)
 
 
@@ -198,9 +201,11 @@ def resume(ctx: click.Context, /, name: str | None, ledger: str, trust: bool, **
     """Continue RUN where it stopped; nothing finished is evaluated again.
 
     RUN is a run's name, the beginning of one, or `last`. A stopping rule given here replaces the one of its
-    kind that the run was started with. Ask for a report again with --report. You are asked first if the ledger
-    belongs to another user, or names Python code, files or folders outside the current folder and its own.
+    kind that the run was started with; a settings file that was changed since is not read again. Ask for a report
+    again with --report. You are asked first if the ledger belongs to another user, or names Python code, files or
+    folders outside the current folder and its own.
     """
+    from fanfold.cli.edited import edited
     from fanfold.cli.target import reload
     from fanfold.cli.trust import agree
     from fanfold.ledger import Ledger, RunView
@@ -224,7 +229,8 @@ def resume(ctx: click.Context, /, name: str | None, ledger: str, trust: bool, **
     recorded = {**info.meta.get("options", {}), "report": None}  # a ledger could name any file to be overwritten
     options = shell_options({**values, "ledger": ledger, "run": info.name}, recorded, f"run {info.name!r}")
     study = reload(target, info.meta.get("fields", {}), options.seed)
-    do(ctx, study, options, dict(info.meta))
+    remarks = edited(info.meta, info.name, options, Path(ledger))
+    do(ctx, dataclasses.replace(study, remarks=(*remarks, *study.remarks)), options, dict(info.meta))
 
 
 def _resumable(ledger: Ledger) -> str:

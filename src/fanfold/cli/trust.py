@@ -50,6 +50,11 @@ def agree(run: str, ledger: Path, meta: Mapping[str, Any], trust: bool) -> None:
         raise ConfigError("nothing was done")
 
 
+def is_own(path: Path, ledger: Path) -> bool:
+    """Whether a file is the user's, in the current folder or that of the ledger, or below."""
+    return _within(str(path), [Path.cwd(), ledger.resolve().parent]) and _owned(path)
+
+
 def reached(ledger: Path, meta: Mapping[str, Any]) -> Iterator[str]:
     """What a recorded run uses outside the user's own project."""
     homes = [Path.cwd(), ledger.resolve().parent]
