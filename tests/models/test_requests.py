@@ -372,6 +372,18 @@ def test_logprobs_are_listed_with_likely_tokens() -> None:
     assert ask("gpt-4o-mini").logprobs == ()
 
 
+def test_models_that_continue_texts_list_logprobs_too_streamed_or_not() -> None:
+    asked = replace(simulated("gpt-4o-mini")[0], raw=True)
+    assert json.loads(asked.call("Where?", logprobs=3).body)["logprobs"] == 3
+    assert json.loads(asked.call("Where?", logprobs=True).body)["logprobs"] == 1
+    assert "logprobs" not in json.loads(asked.call("Where?", logprobs=False).body)
+    reply = run_virtual(asked.generate("Where?", logprobs=3))
+    _, streamed = run_virtual(watched(asked, logprobs=3))
+    for each in (reply, streamed):
+        assert each.logprobs and "".join(token.token for token in each.logprobs) == each.text
+        assert all(token.logprob <= 0 and len(token.top) == 3 for token in each.logprobs)
+
+
 def test_what_a_reply_would_be_useless_without_is_never_left_out() -> None:
     with pytest.raises(ConfigError, match="does not take logprobs while it reasons: add reasoning_effort='none'"):
         model("simulated/gpt-6-luna").call("x", logprobs=True)

@@ -224,6 +224,7 @@ def _sampling(max_tokens: int, temperature: float, top_p: float, stop: Sequence[
 def _reply(name: str, chat: bool, pieces: list[bytes]) -> dict[str, Any]:
     """One reply from its pieces."""
     text: list[str] = []
+    listed: list[Any] = []
     finish = None
     usage = None
     for piece in pieces:
@@ -233,12 +234,14 @@ def _reply(name: str, chat: bool, pieces: list[bytes]) -> dict[str, Any]:
             raise CallFailed(kind, f"{name}: {error.get('message')}")
         for choice in chunk["choices"]:
             text.append((choice["delta"].get("content") if chat else choice["text"]) or "")
+            listed += (choice.get("logprobs") or {}).get("content") or ()
             finish = choice["finish_reason"] or finish
         usage = chunk.get("usage") or usage
     if finish is None or usage is None:
         raise CallFailed("server", f"{name} stopped in the middle of its reply")
     whole = "".join(text)
-    content = {"message": {"role": "assistant", "content": whole}} if chat else {"text": whole}
+    content: dict[str, Any] = {"message": {"role": "assistant", "content": whole}} if chat else {"text": whole}
+    content |= {"logprobs": {"content": listed}} if listed else {}
     return {
         "object": "chat.completion" if chat else "text_completion",
         "model": name,

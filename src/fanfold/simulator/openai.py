@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import functools
+import itertools
 import math
 import random
 import struct
@@ -244,9 +245,11 @@ class OpenAIDialect(Dialect):
         if prompts is None:
             raise invalid("prompt", "Invalid type for 'prompt': expected a string or an array.", "invalid_type")
         tokens = sum(count_tokens(prompt) if isinstance(prompt, str) else len(prompt) for prompt in prompts)
+        number(body, "logprobs", 0, 5 if self.per_model else 20, int)
         messages = [{"role": "user", "content": prompt} for prompt in prompts]
         limit = 16 if body.get("max_tokens") is None else body["max_tokens"]
-        return ModelRequest(body["model"], messages, tokens, limit, stops(body), samples * len(prompts))
+        count, listed = samples * len(prompts), body.get("logprobs")
+        return ModelRequest(body["model"], messages, tokens, limit, stops(body), count, logprobs=listed)
 
     def _read_embeddings(self, body: Json) -> ModelRequest:
         number(body, "dimensions", 1, 4096, int)
@@ -281,7 +284,7 @@ class OpenAIDialect(Dialect):
         thought = sum(answer.reasoning for answer in written)
         usage["completion_tokens_details"] = {"reasoning_tokens": thought, "audio_tokens": 0}
         chat = endpoint == CHAT
-        choice = functools.partial(_chat_choice, prompt=prompt, stamp=stamp) if chat else _text_choice
+        choice = functools.partial(_chat_choice if chat else _text_choice, prompt=prompt, stamp=stamp)
         return {
             "id": f"{'chatcmpl' if chat else 'cmpl'}-{stamp.serial}",
             "object": "chat.completion" if chat else "text_completion",
@@ -343,9 +346,20 @@ def _listed(text: str, top: int) -> list[Json]:
     ]
 
 
-def _text_choice(index: int, answer: Completion) -> Json:
+def _text_choice(index: int, answer: Completion, prompt: ModelRequest, stamp: Stamp) -> Json:
     finish = _FINISH.get(answer.finish, answer.finish)
-    return {"index": index, "text": answer.text, "logprobs": None, "finish_reason": finish}
+    listed = None if prompt.logprobs is None else _columns(answer.text, prompt.logprobs)
+    return {"index": index, "text": answer.text, "logprobs": listed, "finish_reason": finish}
+
+
+def _columns(text: str, top: int) -> Json:
+    rows = logprobs(text, top)
+    return {
+        "tokens": [token for token, _, _ in rows],
+        "token_logprobs": [chance for _, chance, _ in rows],
+        "top_logprobs": [dict(likely) for _, _, likely in rows] if top else None,
+        "text_offset": list(itertools.accumulate((len(token) for token, _, _ in rows[:-1]), initial=0)),
+    }
 
 
 def _embeddings(body: Json, prompt: ModelRequest) -> list[Json]:

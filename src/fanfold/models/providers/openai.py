@@ -335,20 +335,28 @@ def _tool_call(call: Mapping[str, Any]) -> ToolCall:
 
 
 def listed_logprobs(logprobs: Any) -> tuple[TokenLogprob, ...]:
-    """The log probabilities of a reply's tokens."""
-    listed = logprobs.get("content") if isinstance(logprobs, dict) else None
+    """The log probabilities of a reply's tokens, as chats list them or as completions do."""
+    if not isinstance(logprobs, dict):
+        return ()
+    if logprobs.get("tokens"):
+        rows = zip(
+            logprobs["tokens"], logprobs["token_logprobs"], logprobs.get("top_logprobs") or itertools.repeat(None)
+        )
+        # Of a prompt's first token, servers that echo the prompt know none.
+        return tuple(TokenLogprob(token, value, likely or {}) for token, value, likely in rows if value is not None)
     return tuple(
         TokenLogprob(
             token["token"],
             token["logprob"],
             {other["token"]: other["logprob"] for other in token.get("top_logprobs") or ()},
         )
-        for token in listed or ()
+        for token in logprobs.get("content") or ()
     )
 
 
 def _plain(options: dict[str, Any]) -> dict[str, Any]:
-    """The completions endpoint kept the older name."""
+    """The completions endpoint kept the older names: `logprobs` is how many likely tokens are listed."""
     if "max_completion_tokens" in options:
         options["max_tokens"] = options.pop("max_completion_tokens")
-    return options
+    likely = options.pop("top_logprobs", 1)
+    return {**options, "logprobs": likely} if options.pop("logprobs", False) else options

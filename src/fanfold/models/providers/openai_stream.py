@@ -39,6 +39,8 @@ def _add(choice: dict[str, Any], part: Mapping[str, Any]) -> None:
         function = piece.get("function") or {}
         for name in ("name", "arguments"):
             call["function"][name] += function.get(name) or ""
-    if isinstance(listed := (part.get("logprobs") or {}), dict) and listed.get("content"):
-        choice.setdefault("logprobs", {"content": []})["content"] += listed["content"]
+    if isinstance(listed := part.get("logprobs"), dict):
+        for name, values in listed.items():
+            if isinstance(values, list):
+                choice.setdefault("logprobs", {}).setdefault(name, []).extend(values)
     choice["finish_reason"] = part.get("finish_reason") or choice.get("finish_reason")
