@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import subprocess
@@ -148,12 +149,14 @@ def test_an_evaluator_that_needs_a_case_is_said_to_get_none(folder: Path) -> Non
     assert "there are no cases, so the evaluator gets None as its case (--cases)" in said
 
 
-def test_line_breaks_of_the_file_are_those_of_what_is_written(folder: Path) -> None:
-    windows = SOLVER.replace("\n", "\r\n").encode()
+@pytest.mark.parametrize("mark", [b"", codecs.BOM_UTF8], ids=["plain", "marked"])
+def test_line_breaks_and_mark_of_the_file_are_those_of_what_is_written(folder: Path, mark: bytes) -> None:
+    windows = mark + SOLVER.replace("\n", "\r\n").encode()
     (folder / "solver.py").write_bytes(windows)
     fanfold(*RUN, *WRITER, "--calls", "6", "--executor", "threads:1", "-o", "best.py")
     best = (folder / "best.py").read_bytes()
     assert best.count(b"\r\n") == best.count(b"\n") == windows.count(b"\n")
+    assert best.startswith(mark + b"#")
     fanfold("evolve", "best", "last", "-o", "again.py")
     assert (folder / "again.py").read_bytes() == best
     assert fanfold("evolve", "best", "last").stdout_bytes == best

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 from collections import Counter
 from collections.abc import Mapping
@@ -137,13 +138,17 @@ def write_texts(output: str, texts: Mapping[str, str]) -> None:
 
 
 def as_in_file(name: str, text: str) -> str:
-    """A text with the line breaks of the file that the search started from: a search knows only those of Unix."""
+    """A text with the byte order mark and the line breaks of the file that the search started from.
+
+    A search knows no mark, and only the line breaks of Unix.
+    """
     try:
         before = Path(name).read_bytes()
     except (OSError, ValueError):  # not the name of a file, or no longer
         return text
+    mark = "\ufeff" * before.startswith(codecs.BOM_UTF8)
     windows = 2 * before.count(b"\r\n") > before.count(b"\n")
-    return text.replace("\r\n", "\n").replace("\n", "\r\n") if windows else text
+    return mark + (text.replace("\r\n", "\n").replace("\n", "\r\n") if windows else text)
 
 
 def _nothing(results: list[Result[Any]]) -> str:

@@ -133,9 +133,9 @@ def executor_for(function: Any, config: EvolveConfig, cases: bool) -> str:
 
 
 def read_text(name: str) -> str:
-    """A text of the user, which is a file in UTF-8."""
+    """A text of the user, which is a file in UTF-8; a byte order mark is of the file, not of the text."""
     try:
-        return Path(name).read_text(encoding="utf-8")
+        return Path(name).read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise ConfigError(f"there is no file {name}: check the path") from None
     except (OSError, UnicodeDecodeError) as error:
