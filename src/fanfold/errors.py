@@ -166,6 +166,26 @@ def nearest(name: str, known: Iterable[str], most: int | None = None) -> str:
     return f"; known: {', '.join(known[:most])}{more}" if known else ""
 
 
+#: What to do about an error in a part of the search.
+RESUMABLE = "What is finished is kept: fix it, then run again under the same name"
+
+
+class Blamed:
+    """What a strategy, schedule or rule raises in this block keeps its type and traceback, and says whose it is."""
+
+    __slots__ = ("_call", "_whose")
+
+    def __init__(self, whose: object, call: str) -> None:
+        self._whose, self._call = whose, call
+
+    def __enter__(self) -> None:
+        """Nothing to prepare."""
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, Exception) and not isinstance(error, FanfoldError | StopIteration):
+            error.add_note(f"Raised by {type(self._whose).__name__}.{self._call}. {RESUMABLE}")
+
+
 def check_whole(value: object, what: str, least: int = 1, most: int | None = None) -> None:
     """Refuse anything but a whole number in the range."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least or (most is not None and value > most):

@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol
 
 from fanfold.checkpoints import Record, Saver, captured
 from fanfold.encoding import apart, brief, decode, encode, own_result, words
-from fanfold.errors import ConfigError, FanfoldError, ReplayDivergence
+from fanfold.errors import RESUMABLE, Blamed, ConfigError, ReplayDivergence
 from fanfold.events import Notice, Progress, TrialTold, Watcher
 from fanfold.natural import one_number
 from fanfold.schedule import Plan, Schedule
@@ -22,8 +22,6 @@ from fanfold.stop import Rule
 from fanfold.strategy import Strategy
 from fanfold.tally import Tally
 from fanfold.types import C, Case, Dropped, Failed, Outcome, Result, Trial
-
-_RESUMABLE = "What is finished is kept: fix the strategy, then run again under the same name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +207,8 @@ class SearchLoop(Generic[C]):
 
         Rules see every tell, also in replay, because some count; but what was told was told, whatever they say now.
         """
-        reason = self.rules.stop.reason(progress or self.progress)
+        with Blamed(self.rules.stop, "check()"):
+            reason = self.rules.stop.reason(progress or self.progress)
         if not self._record.script and self.stopped is None:
             self.stopped = reason
 
@@ -240,26 +239,24 @@ class SearchLoop(Generic[C]):
 
     def _ask(self, room: int) -> Sequence[C]:
         try:
-            answer: Any = self.strategy.ask(room)
-            if type(answer) is not list:
-                if not isinstance(answer, Iterable) or isinstance(answer, str | bytes | Mapping | Set):
-                    raise ConfigError(
-                        f"{type(self.strategy).__name__}.ask({room}) gave {brief(answer)}: it must give a list of "
-                        f"candidates, an empty one where there is nothing to ask. {_RESUMABLE}"
-                    )
-                answer = list(islice(answer, room + 1))  # an endless generator must not hang
+            with Blamed(self.strategy, f"ask({room})"):
+                answer: Any = self.strategy.ask(room)
+                if type(answer) is not list:
+                    if not isinstance(answer, Iterable) or isinstance(answer, str | bytes | Mapping | Set):
+                        raise ConfigError(
+                            f"{type(self.strategy).__name__}.ask({room}) gave {brief(answer)}: it must give a list of "
+                            f"candidates, an empty one where there is nothing to ask. {RESUMABLE}"
+                        )
+                    answer = list(islice(answer, room + 1))  # an endless generator must not hang
         except StopIteration as error:  # which would become another error on its way through a coroutine
             raise ConfigError(
                 f"{type(self.strategy).__name__}.ask({room}) raised StopIteration: give an empty list where there is "
-                f"nothing more to ask. {_RESUMABLE}"
+                f"nothing more to ask. {RESUMABLE}"
             ) from error
-        except Exception as error:
-            self._blame(error, f"ask({room})")
-            raise
         if len(answer) > room:
             raise ConfigError(
                 f"{type(self.strategy).__name__}.ask({room}) gave {len(answer)} candidates: it must give at most "
-                f"{room}. {_RESUMABLE}"
+                f"{room}. {RESUMABLE}"
             )
         candidates: list[C] = answer
         return candidates
@@ -278,19 +275,12 @@ class SearchLoop(Generic[C]):
         origin = getattr(self.strategy, "origin", None)
         if origin is None:
             return None
-        try:
+        with Blamed(self.strategy, f"origin() for trial {self.tally.asked}"):
             return origin(candidate)
-        except Exception as error:
-            self._blame(error, f"origin() for trial {self.tally.asked}")
-            raise
-
-    def _blame(self, error: Exception, what: str) -> None:
-        """The strategy's own error keeps its type and traceback, and says whose it is and what to do."""
-        if not isinstance(error, FanfoldError):
-            error.add_note(f"Raised by {type(self.strategy).__name__}.{what}. {_RESUMABLE}")
 
     def _plan(self, trial: Trial[C], text: str) -> None:
-        row = _Row(trial, text, self.schedule.plan(trial, self.rules.cases))
+        with Blamed(self.schedule, f"plan() of trial {trial.number}"):
+            row = _Row(trial, text, self.schedule.plan(trial, self.rules.cases))
         self._open[trial.number] = row
         self._advance(row, first=True)
 
@@ -298,11 +288,17 @@ class SearchLoop(Generic[C]):
 
     def _advance(self, row: _Row[C], first: bool = False) -> None:
         """Let the row's plan take its next step: cells to run, a wait for other rows, or the end."""
+        with Blamed(self.schedule, f"plan() of trial {row.trial.number}"):
+            self._step(row, first)
+
+    def _step(self, row: _Row[C], first: bool) -> None:
         answer = tuple(row.outcomes[case.id] for case in row.batch)
         try:
             batch = next(row.plan) if first else row.plan.send(answer)
         except StopIteration as end:
             row.dropped = end.value
+            if not isinstance(row.dropped, Dropped | None):
+                raise TypeError(f"the plan returned {brief(row.dropped)}: return None or Dropped(reason)") from None
             self._parked.pop(row.trial.number, None)
             self._settled[row.trial.number] = row
             return
@@ -344,12 +340,10 @@ class SearchLoop(Generic[C]):
             self._journal.told(self.tally.told, result)
             current = self._current(row, result)
             self.tally.tell(result, row.text, current)
-            try:
+            with Blamed(self.strategy, f"tell() for trial {number}"):
                 self.strategy.tell(own_result(result))
-            except Exception as error:
-                self._blame(error, f"tell() for trial {number}")
-                raise
-            self.schedule.tell(result)
+            with Blamed(self.schedule, f"tell() for trial {number}"):
+                self.schedule.tell(result)
             self._saver.waits = False
             if self._saver.due(self.tally.told):
                 self.save()

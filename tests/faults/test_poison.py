@@ -322,9 +322,9 @@ class Originates(Mended):
         (late(lambda: [{"rate": [1.0, float("inf")]}]), ConfigError, r"trial 8 .*its \['rate'\]\[1\] is inf"),
         (late(lambda: ["\ud83d"]), ConfigError, r"Late's candidate of trial 8 .*surrogates"),
         (late(lambda: [object()]), ConfigError, r"Late's candidate of trial 8 .*'object'"),
-        (late(lambda: 1 / 0), ZeroDivisionError, r"Late\.ask\(1\).*fix the strategy"),
-        (raising_in("tell"), ZeroDivisionError, r"Raises\.tell\(\) for trial 5.*fix the strategy.*same name"),
-        (raising_in("origin"), ZeroDivisionError, r"Raises\.origin\(\) for trial 5.*fix the strategy"),
+        (late(lambda: 1 / 0), ZeroDivisionError, r"Late\.ask\(1\).*fix it"),
+        (raising_in("tell"), ZeroDivisionError, r"Raises\.tell\(\) for trial 5.*fix it.*same name"),
+        (raising_in("origin"), ZeroDivisionError, r"Raises\.origin\(\) for trial 5.*fix it"),
         (Originates, ConfigError, r"origin\(\) gave for trial 5 cannot be written"),
     ],
 )

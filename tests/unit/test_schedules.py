@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from fanfold import Study, Sweep
 from fanfold.schedule import Plan, Schedule
 from fanfold.schedules import AllCases, Halving, Racing
+from fanfold.stop import Rule
 from fanfold.testing.schedules import ScheduleConformance, drive
 from fanfold.types import Case, Dropped, Ok, Result, Trial
 
@@ -51,6 +53,42 @@ def test_all_cases_yields_every_case_at_once_and_never_drops() -> None:
     with pytest.raises(StopIteration) as end:
         plan.send([Ok(1.0), Ok(0.0)])
     assert end.value.value is None
+
+
+def planned(plan: Any) -> type[Schedule]:
+    """A schedule with this plan, which is wrong."""
+    return type("Wrong", (Schedule,), {"plan": plan})
+
+
+def returning(trial: Trial[Any], cases: Sequence[Case]) -> Iterator[Any]:
+    yield cases
+    return "bad"
+
+
+@pytest.mark.parametrize(
+    ("plan", "error"),
+    [
+        (lambda self, trial, cases: None, TypeError),
+        (lambda self, trial, cases: iter([cases[0]]), TypeError),
+        (lambda self, trial, cases: (case.id for case in [cases]), AttributeError),
+        (lambda self, trial, cases: returning(trial, cases), TypeError),
+        (lambda self, trial, cases: 1 / 0, ZeroDivisionError),
+    ],
+)
+def test_a_schedule_that_goes_wrong_is_named(plan: Any, error: type[Exception]) -> None:
+    with pytest.raises(error) as raised:
+        Study(Sweep([1, 2]), lambda candidate, case: 1.0, cases=[1, 2], schedule=planned(plan)()).run()
+    assert "Raised by Wrong.plan() of trial 0. What is finished is kept: fix it" in raised.value.__notes__[0]
+
+
+def test_a_stopping_rule_that_goes_wrong_is_named() -> None:
+    class Wrong(Rule):
+        def check(self, progress: Any) -> bool:
+            return bool(progress.nothing)
+
+    with pytest.raises(AttributeError) as raised:
+        Study(Sweep([1]), lambda candidate, case: 1.0, stop=Wrong()).run()
+    assert "Raised by Wrong.check()" in raised.value.__notes__[0]
 
 
 class _FirstComeFirstServed(Schedule):
