@@ -99,7 +99,9 @@ class TrialReads(RunRows):
 
     def children(self, number: int) -> list[int]:
         """The trials that name this one as a parent."""
-        return [origin.trial for origin in self.origins() if number in origin.parents]
+        sql = "SELECT number, origin FROM trial WHERE run = ? AND origin GLOB ? ORDER BY number"
+        named = list(self.ledger.read(sql, (self.id, f"*[^0-9]{number}[^0-9]*")))  # or have that number elsewhere
+        return [child for child, origin in named if number in _parents(self.ledger.origin(origin))]
 
     def results(self) -> Iterator[Result[Any]]:
         """The told trials in the order of telling, with all outcomes, as a strategy is told them."""
