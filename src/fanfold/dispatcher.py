@@ -233,7 +233,9 @@ class Dispatcher:
         if meter.seconds:  # the rest is its wait for a worker
             started, seconds = started + max(0.0, seconds - meter.seconds), meter.seconds
         times = (started, seconds, tries)
-        share = meter.cost / len(cells)
+        own = sum(outcome.cost for outcome in outcomes)
+        # An evaluator that reports the cost of its calls means the same money.
+        share = 0.0 if math.isclose(own, meter.cost, rel_tol=1e-6) else meter.cost / len(cells)
         for (key, cell), outcome in zip(cells, outcomes, strict=True):
             if meter.keys:
                 self.journal.called(cell.trial.number, cell.position, meter.keys, meter.cached)

@@ -207,20 +207,21 @@ class Flight:
         self.task, gates, self._gates = None, self._gates, ()
         error = None if task.cancelled() else task.exception()
         for gate, meter, shared in gates:
-            if gate.done():
-                continue  # whoever waited has left
+            waits = not gate.done()
             if task.cancelled():
                 gate.cancel()
             elif error is not None:
-                gate.set_exception(error)
+                if waits:
+                    gate.set_exception(error)
             else:
                 reply = task.result()
                 if shared:
                     reply = msgspec.structs.replace(reply, cost=0.0, cached=True)
-                if meter is not None:
+                if meter is not None:  # paid also for one who has left
                     meter.cost += reply.cost or 0.0
                     meter.count(self.call.key, reply.cached)
-                gate.set_result(reply)
+                if waits:
+                    gate.set_result(reply)
 
     async def _timed(self, gate: asyncio.Future[Reply], clock: Clock) -> Reply:
         self.clocks = (*self.clocks, clock)

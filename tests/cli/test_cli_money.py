@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -75,6 +76,10 @@ def test_what_a_killed_evaluation_paid_is_part_of_every_cost(
     with RunView.open(folder / "fanfold.db", "first") as view:
         assert [view.info.cost, view.cost(), view.progress().cost] == [pytest.approx(paid)] * 3
     assert money(paid) in fanfold("runs").stdout and money(paid) in fanfold("show", "first").stdout
+    assert "not in these rows: 2.5 that the run paid" in fanfold("export", "first", "-o", "rows.csv").stdout
+    exported = as_json("export", "first", "--evaluations", "-o", "cells.jsonl")
+    rows = map(json.loads, (folder / "cells.jsonl").read_text().splitlines())
+    assert sum(row["cost"] for row in rows) + exported["cost_not_in_rows"] == pytest.approx(paid)
 
 
 @pytest.mark.slow

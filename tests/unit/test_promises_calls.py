@@ -6,6 +6,7 @@ Each of these has been seen to fail on the fault it guards against (`make mutant
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import gc
 import hashlib
@@ -19,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from fanfold import Case, MaxCost, Study, Sweep
+from fanfold import Case, MaxCost, Ok, Study, Sweep
 from fanfold.calls import Metrics, traced
 from fanfold.context import here
 from fanfold.errors import LedgerError
@@ -226,6 +227,33 @@ def test_what_a_block_paid_is_shared_by_its_cells() -> None:
     run = Study(Sweep(range(4)), Blocks(), window=4).run("async:1")
     assert run.progress.cost == pytest.approx(0.6)
     assert [result.cost for result in run.results()] == pytest.approx([0.15] * 4)
+
+
+def test_an_evaluator_that_reports_what_its_calls_cost_is_counted_once() -> None:
+    asked, simulator = simulated()
+
+    async def evaluate(candidate: int, case: Case) -> Ok:
+        replies = [await asked.generate(f"{candidate} {n}", max_tokens=9) for n in range(3)]
+        own = 7.0 if candidate == 3 else 0.0
+        return Ok(1.0, cost=sum(reply.cost or 0.0 for reply in replies) if candidate < 3 else own)
+
+    run = run_virtual(Study(Sweep(range(5)), evaluate).run_async("async:2"))
+    assert len(simulator.charges) == 15 and run.money.cost > 0
+    assert run.progress.cost == pytest.approx(run.money.cost + 7.0)
+
+
+def test_a_call_that_its_evaluation_gave_up_is_part_of_its_cost_once_the_reply_is_there() -> None:
+    asked, _ = simulated(SimulatorConfig(latency=Latency(median=1.0)))
+
+    async def evaluate(candidate: int, case: Case) -> float:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asked.generate("slow", max_tokens=9), 0.1)
+        await asked.generate("next", max_tokens=9)
+        return 1.0
+
+    run = run_virtual(Study(Sweep([1]), evaluate).run_async("async:1"))
+    assert run.money.calls == 2
+    assert [result.cost for result in run.results()] == [pytest.approx(run.money.cost)]
 
 
 def test_calls_of_plain_functions_are_traced_with_their_replies() -> None:

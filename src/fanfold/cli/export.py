@@ -22,7 +22,7 @@ from fanfold.cli.output import (
 )
 from fanfold.errors import ConfigError, nearest
 from fanfold.files import replacing
-from fanfold.texts import printable, spreadsheet_cell
+from fanfold.texts import number, printable, spreadsheet_cell
 
 if TYPE_CHECKING:
     from fanfold.ledger import RunView
@@ -66,13 +66,32 @@ def export(name: str, kind: str | None, output: str, rows: str | None, evaluatio
         run = view.name
         read, columns = _table(view, "evaluations" if evaluations else rows or "trials")
         kinds = {} if kind == "jsonl" else columns()
-        written = read() if kind == "jsonl" else map(flat, read())
+        sums = Sums()
+        told = map(sums.add, read())
+        written = told if kind == "jsonl" else map(flat, told)
         with opened(output) as file:
             count = write_rows(map(_safe, written) if kind == "csv" else written, kind, file, kinds)
+        rest = view.info.cost - sums.cost if rows in (None, "trials", "evaluations") else 0.0
+        rest = rest if rest > 1e-9 * sums.cost else 0.0
     if output != "-":
         if machine_readable():
-            print_json({"run": run, "file": output, "format": kind, "rows": count})
+            print_json({"run": run, "file": output, "format": kind, "rows": count, "cost_not_in_rows": rest})
         say(f"{output}: {count} rows")
+        if rest:
+            say(
+                f"not in these rows: {number(rest)} that the run paid for evaluations cut off or not told"
+            )
+
+
+class Sums:
+    """What the rows that pass by cost together."""
+
+    def __init__(self) -> None:
+        self.cost = 0.0
+
+    def add(self, row: Row) -> Row:
+        self.cost += row.get("cost") or 0.0
+        return row
 
 
 def _table(view: RunView, name: str) -> tuple[Callable[[], Iterator[Row]], Callable[[], dict[str, type[Any]]]]:
