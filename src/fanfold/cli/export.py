@@ -78,9 +78,7 @@ def export(name: str, kind: str | None, output: str, rows: str | None, evaluatio
             print_json({"run": run, "file": output, "format": kind, "rows": count, "cost_not_in_rows": rest})
         say(f"{output}: {count} rows")
         if rest:
-            say(
-                f"not in these rows: {number(rest)} that the run paid for evaluations cut off or not told"
-            )
+            say(f"not in these rows: {number(rest)} that the run paid for evaluations cut off or not told")
 
 
 class Sums:
