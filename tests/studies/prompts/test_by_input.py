@@ -19,6 +19,7 @@ from fanfold.errors import ConfigError
 from fanfold.likeness import filled, most_alike
 from fanfold.models import Model, model
 from fanfold.models.simulated import SimulatedTransport
+from fanfold.prompting.breeding import genome_of
 from fanfold.prompting.genome import Genome, difference, outline, render, template
 from fanfold.prompting.guided import GuidedPrompts
 from fanfold.prompting.material import Material, faults, mend
@@ -194,3 +195,27 @@ def test_without_them_the_same_model_cannot_do_it(tmp_path: Path) -> None:
 def test_an_example_that_is_not_known_is_refused() -> None:
     with pytest.raises(ConfigError, match="'z', which is not among"):
         render(Genome(examples=("a", "z"), nearest=1), "text", SHOTS)
+
+
+@pytest.mark.slow
+def test_of_prompts_that_are_always_right_the_cheapest_wins(tmp_path: Path) -> None:
+    topic = {word: place for place, words in TOPICS.items() for word in words.split()}
+
+    def answer(name: str, messages: Sequence[Mapping[str, Any]], params: Mapping[str, Any], rng: random.Random) -> str:
+        words = str(messages[-1]["content"]).split("\n\n")[-1].split()
+        return next(topic[word] for word in words if word in topic)
+
+    transport = SimulatedTransport(Simulator(SimulatorConfig(answer=answer)))
+    knowing = replace(model("simulated/gpt-4o-mini"), connect=lambda: transport)
+    config = PromptsConfig(task=str(places(tmp_path / "places.csv")), calls=300)
+    run = study(config, make=lambda name: knowing).run("async:4")
+    assert run.summary is not None and run.summary.figures["held_out"]["accuracy"] == 1.0
+    tokens = {
+        result.number: sum(outcome.data["tokens"] for outcome in result.outcomes.values()) / len(result.outcomes)
+        for result in run.results()
+        if result.complete
+    }
+    winner = msgspec.convert(run.summary.figures["winner"]["genome"], Genome)
+    (number,) = [each.number for each in run.results() if genome_of(each) == winner]
+    assert tokens[number] == min(tokens.values()) < max(tokens.values()) / 2
+    run.ledger.close()

@@ -14,7 +14,6 @@ import msgspec
 from fanfold import drawings
 from fanfold.encoding import encode
 from fanfold.identity import told
-from fanfold.prompting.breeding import credit, genome_of
 from fanfold.prompting.genome import Genome, difference, outline, template
 from fanfold.prompting.writing import record_of
 from fanfold.running import Go, Run
@@ -24,6 +23,7 @@ from fanfold.strategies.pareto import fronts
 from fanfold.studies.prompts.against import Course, cells, course, held_out_curves
 from fanfold.studies.prompts.config import PromptsConfig
 from fanfold.studies.prompts.evaluator import PromptsEvaluator, cases, expected
+from fanfold.studies.prompts.history import SearchHistory
 from fanfold.studies.prompts.lineage import lineage
 from fanfold.studies.prompts.objectives import by_problem, interval_of, oks, points_of
 from fanfold.studies.prompts.shown import at_list_price, short_prompt
@@ -63,7 +63,7 @@ class PromptsConclusion:
         return {"config": said, "problems": encode(self.split)}
 
     async def __call__(self, run: Run[Any], go: Go) -> Summary:
-        search = _History(list(run.results()))
+        search = SearchHistory(list(run.results()))
         if not search.finalists(1):
             return Summary({"winner": None}, (Section("No winner", "no prompt was scored on all problems"),))
         winner, validated, regret = await self._winner(search, go)
@@ -124,7 +124,7 @@ class PromptsConclusion:
         self,
         named: Mapping[str, Genome | None],
         courses: Sequence[Course],
-        search: _History,
+        search: SearchHistory,
         validated: Mapping[Genome, Result[Any]],
         held: Mapping[Genome, Result[Any]],
     ) -> Section:
@@ -165,23 +165,24 @@ class PromptsConclusion:
         return {**parts, "model": self.config.model[0], "stop": [], **settings, "requests": requests}
 
     async def _courses(
-        self, search: _History, winner: Genome, validated: Mapping[Genome, Result[Any]], go: Go
+        self, search: SearchHistory, winner: Genome, validated: Mapping[Genome, Result[Any]], go: Go
     ) -> list[Course]:
         """How this search and its rivals went, each with as many calls."""
         courses = [course(self.config.kind, search.results, winner, validated)] if self.rivals else []
         for name, rival in self.rivals.items():
-            history = _History(list((await go(name, rival)).results()))
+            history = SearchHistory(list((await go(name, rival)).results()))
             if history.finalists(1):
                 best, scored, _ = await self._winner(history, go, f"{name}-")
                 courses.append(course(name, history.results, best, scored))
         return courses
 
     async def _winner(
-        self, search: _History, go: Go, whose: str = ""
+        self, search: SearchHistory, go: Go, whose: str = ""
     ) -> tuple[Genome, dict[Genome, Result[Any]], float | None]:
         """The finalist that is right most often on train and validation together, and what that choice may cost.
 
-        The prompt with all examples is always among them, and of equals it wins, then the shorter.
+        The prompt with all examples is always among them, and of equals it wins, then the shorter.  Of prompts that are
+        always right, the cheapest to ask wins.
         """
         most = self.config.contenders(len(self.split.validation) * len(self.config.model))
         finalists = search.finalists(max(1, most))
@@ -200,9 +201,10 @@ class PromptsConclusion:
             for genome in finalists
         }
 
-        def standing(genome: Genome) -> tuple[float, bool, int]:
+        def standing(genome: Genome) -> tuple[float, float, bool, int]:
             own = scores[genome]
-            return sum(own) / max(1, len(own)), genome == search.baseline, -len(genome.head().split())
+            mean = sum(own) / max(1, len(own))
+            return mean, search.saving(genome, mean), genome == search.baseline, -len(genome.head().split())
 
         winner = max(finalists, key=standing)
         others = (scores[each] for each in finalists if each != winner)
@@ -228,7 +230,7 @@ class PromptsConclusion:
             rows.append((name, interval_text(dataclasses.replace(held, outcomes=own))))
         return [Section("The winner on each model, held-out", "", ("model", "accuracy"), tuple(rows))]
 
-    def _front(self, search: _History) -> list[Section]:
+    def _front(self, search: SearchHistory) -> list[Section]:
         objectives = self.config.objectives
         if len(objectives) == 1 or not search.complete:
             return []
@@ -244,70 +246,6 @@ class PromptsConclusion:
         wrong_first = sorted(rows, key=lambda row: row[3] == "right")
         columns = ("problem", "expected", "said", "")
         return Section("Held-out problems", "", columns, tuple(wrong_first[:MOST_ROWS]), brief="")
-
-
-class _History:
-    """The told trials of the search, read once."""
-
-    def __init__(self, results: Sequence[Result[Any]]) -> None:
-        self.results = results
-        self.complete = [result for result in results if result.complete]
-        self._best: dict[Genome, Result[Any]] = {}
-        for result in self.complete:
-            self._best.setdefault(genome_of(result), result)
-
-    @property
-    def first(self) -> Genome | None:
-        """The prompt the search began with: the best-scoring of the seeds would hide how weak they were."""
-        seeds = [result for result in self.results if (result.trial.origin or {}).get("by") == "seed"]
-        return genome_of(seeds[0]) if seeds else None
-
-    @property
-    def baseline(self) -> Genome | None:
-        """The prompt that shows all examples, where the search began with it."""
-        return self._opened("all examples")
-
-    @property
-    def nearest(self) -> Genome | None:
-        """The prompt that shows each input the examples most like it and says nothing else, where it was tried."""
-        return self._opened("nearest examples")
-
-    def _opened(self, by: str) -> Genome | None:
-        return next((genome_of(each) for each in self.results if (each.trial.origin or {}).get("by") == by), None)
-
-    def any_training(self, genome: Genome) -> Result[Any] | None:
-        """Its result on the problems of the search, also where it was dropped early."""
-        return self._best.get(genome) or next((each for each in self.results if genome_of(each) == genome), None)
-
-    @property
-    def ways(self) -> tuple[tuple[Any, ...], ...]:
-        """How often each way of making prompts was used, and how often it beat the better parent."""
-        earned = sorted(credit(self.results).items(), key=lambda entry: (-entry[1][1], entry[0]))
-        return tuple((way, tries, better) for way, (better, tries) in earned)
-
-    def finalists(self, count: int) -> list[Genome]:
-        ranked = sorted(
-            self._best.items(), key=lambda pair: (-(pair[1].score or 0.0), len(pair[0].head().split()), pair[1].number)
-        )
-        return [genome for genome, _ in ranked[:count]]
-
-    def training(self, genome: Genome) -> Result[Any] | None:
-        return self._best.get(genome)
-
-    def calls(self, run: Run[Any]) -> dict[str, Any]:
-        """Cells that were run and those that racing, and equal cells, saved."""
-        number = len(run.view.cases())
-        full = number * len(self.results)
-        ran = run.progress.told_evaluations - run.progress.reused  # of prompts that were told, not those under way
-        metrics = run.view.counts()
-        return {
-            "made": metrics.calls,
-            "full": full,
-            "saved": full - ran,
-            "from_ledger": metrics.cached + metrics.shared,
-            "seconds": run.progress.elapsed,
-            "cost": run.progress.cost,
-        }
 
 
 def interval_text(result: Result[Any] | None) -> str:

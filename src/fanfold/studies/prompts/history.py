@@ -1,0 +1,83 @@
+"""What a search for prompts tried, read once: its first prompts, its finalists, what they scored and cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fanfold.prompting.breeding import credit, genome_of
+from fanfold.prompting.genome import Genome
+from fanfold.running import Run
+from fanfold.studies.prompts.objectives import accuracy, length
+from fanfold.types import Result
+
+
+class SearchHistory:
+    """The told trials of the search, read once."""
+
+    def __init__(self, results: Sequence[Result[Any]]) -> None:
+        self.results = results
+        self.complete = [result for result in results if result.complete]
+        self._best: dict[Genome, Result[Any]] = {}
+        for result in self.complete:
+            self._best.setdefault(genome_of(result), result)
+
+    @property
+    def first(self) -> Genome | None:
+        """The prompt the search began with: the best-scoring of the seeds would hide how weak they were."""
+        seeds = [result for result in self.results if (result.trial.origin or {}).get("by") == "seed"]
+        return genome_of(seeds[0]) if seeds else None
+
+    @property
+    def baseline(self) -> Genome | None:
+        """The prompt that shows all examples, where the search began with it."""
+        return self._opened("all examples")
+
+    @property
+    def nearest(self) -> Genome | None:
+        """The prompt that shows each input the examples most like it and says nothing else, where it was tried."""
+        return self._opened("nearest examples")
+
+    def _opened(self, by: str) -> Genome | None:
+        return next((genome_of(each) for each in self.results if (each.trial.origin or {}).get("by") == by), None)
+
+    def any_training(self, genome: Genome) -> Result[Any] | None:
+        """Its result on the problems of the search, also where it was dropped early."""
+        return self._best.get(genome) or next((each for each in self.results if genome_of(each) == genome), None)
+
+    @property
+    def ways(self) -> tuple[tuple[Any, ...], ...]:
+        """How often each way of making prompts was used, and how often it beat the better parent."""
+        earned = sorted(credit(self.results).items(), key=lambda entry: (-entry[1][1], entry[0]))
+        return tuple((way, tries, better) for way, (better, tries) in earned)
+
+    def finalists(self, count: int) -> list[Genome]:
+        def standing(genome: Genome) -> tuple[float, float, int, int]:
+            result = self._best[genome]
+            mean = accuracy(result)
+            return -mean, -self.saving(genome, mean), len(genome.head().split()), result.number
+
+        return sorted(self._best, key=standing)[:count]
+
+    def saving(self, genome: Genome, mean: float) -> float:
+        """What decides between prompts that are always right: which takes fewer tokens; the more the better."""
+        result = self.any_training(genome)
+        return length(result) if mean >= 1.0 and result is not None else 0.0
+
+    def training(self, genome: Genome) -> Result[Any] | None:
+        return self._best.get(genome)
+
+    def calls(self, run: Run[Any]) -> dict[str, Any]:
+        """Cells that were run and those that racing, and equal cells, saved."""
+        number = len(run.view.cases())
+        full = number * len(self.results)
+        ran = run.progress.told_evaluations - run.progress.reused  # of prompts that were told, not those under way
+        metrics = run.view.counts()
+        return {
+            "made": metrics.calls,
+            "full": full,
+            "saved": full - ran,
+            "from_ledger": metrics.cached + metrics.shared,
+            "seconds": run.progress.elapsed,
+            "cost": run.progress.cost,
+        }
