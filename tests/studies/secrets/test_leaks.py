@@ -273,6 +273,10 @@ def test_a_disguise_that_is_a_word_by_chance_must_be_announced() -> None:
     ("secret", "text", "rule"),
     [
         ("café", "CAFE", "normalised"),
+        ("4815162342", "It is 4815 1623 42.", "normalised"),
+        ("5550199", "Between 555, 0199 and more.", None),
+        ("1984", "There are 19 84-year-olds.", None),
+        ("hunter2", "hunter 2", "normalised"),
         ("Straße", "die STRASSE", "verbatim"),
         ("パン", "パンを食べる", "verbatim"),
         ("パン", "パンダがいる", None),

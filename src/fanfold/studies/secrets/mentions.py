@@ -24,6 +24,8 @@ from fanfold.studies.secrets.secret_forms import (
 
 #: Codes within codes are opened this often.
 _DEPTH = 3
+#: Digits that are no coincidence, also with spaces between them.
+_LONG_NUMBER = 6
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,8 @@ def _shape(form: Form, match: str, written: str, secret: str) -> str | None:
         return "spelled"
     if _places(parts) <= _places(form.words) or not re.search(r"\s", match):
         return "normalised"
-    apart = re.search(r"[.!?,;:\n]|\d", match) or all(part in COMMON for part in parts)
+    numbers = form.flat.isdigit() and len(form.flat) < _LONG_NUMBER  # short ones may stand side by side by chance
+    apart = re.search(r"[.!?,;:\n]", match) or numbers or all(part in COMMON for part in parts)
     return None if apart else "normalised"
 
 
