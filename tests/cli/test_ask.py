@@ -144,6 +144,19 @@ def test_rows_go_from_format_to_format(fanfold: Fanfold) -> None:
     assert len(Path("third.csv").read_text().splitlines()) == 11
 
 
+def test_commas_separate_the_columns_of_a_csv_file_made_of_one_with_tabs(fanfold: Fanfold) -> None:
+    Path("t.tsv").write_text("id\ttext\n1\tone, two\n")
+    fanfold("ask", "t.tsv", *ASK, "-o", "out.csv")
+    assert Path("out.csv").read_text().startswith('id,text,answer,error\n1,"one, two",')
+
+
+def test_half_a_character_in_one_row_spoils_no_other(fanfold: Fanfold) -> None:
+    rows = [{"text": "whole"}, {"text": "cut \ud83d"}, {"text": "x", "note": "\ud83d"}]
+    Path("h.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    fanfold("ask", "h.jsonl", *ASK, "-o", "out.jsonl")
+    assert all(row["answer"] for row in rows_of("out.jsonl"))
+
+
 def test_several_models_answer_every_row(fanfold: Fanfold) -> None:
     models = ("--model", "simulated/gpt-6-luna,simulated/claude-haiku-5-5")
     said = fanfold("ask", "d.jsonl", "--prompt", "T: {text}", *models, "--max-tokens", "5", "-o", "out.jsonl").stdout

@@ -87,6 +87,16 @@ def test_json_may_be_lines_or_one_array(tmp_path: Path) -> None:
     assert read(tmp_path / "u.jsonl", encoding="utf-16") == [{"a": "ö"}, {"a": 2}]
 
 
+def test_half_a_character_is_read_as_the_mark_of_a_lost_one(tmp_path: Path) -> None:
+    row, right = {"a": "cut \ud83d", "b": [{"\udc00": "\ud83d\ude00"}]}, {"a": "cut \ufffd", "b": [{"\ufffd": "😀"}]}
+    (tmp_path / "t.jsonl").write_text(json.dumps(row) + "\n")
+    (tmp_path / "t.json").write_text(json.dumps([row]))
+    given = {"a": "cut \ud83d", "b": [{"\udc00": "😀"}]}
+    for rows in (read(tmp_path / "t.jsonl"), read(tmp_path / "t.json"), [*plain_rows([given])]):
+        assert rows == [right]
+    assert [*plain_rows([{"a": "\ud83d"}, "\ud83d"])] == [{"a": "\ufffd"}, "\ufffd"]
+
+
 def test_lines_of_a_text_are_rows(tmp_path: Path) -> None:
     (tmp_path / "t.txt").write_bytes("\ufeffParis\r\n\r\n Rome \r\n".encode())
     assert read(tmp_path / "t.txt") == [{"text": "Paris"}, {"text": " Rome "}]

@@ -58,9 +58,9 @@ def plain_row(row: Any) -> Any:
     """A row as a dict: of a mapping, a named tuple, a dataclass, a Pydantic model or a database; others as they are."""
     if isinstance(row, Mapping):
         simple = type(row) is dict and all(type(name) is str for name in row)
-        if simple and all(type(value) in _PLAIN for value in row.values()):
+        if simple and all(type(value) in _PLAIN and value is plain(value) for value in row.values()):
             return row
-        return {str(name): plain(value) for name, value in row.items()}
+        return {whole(str(name)): plain(value) for name, value in row.items()}
     if isinstance(row, type):
         return row
     if dataclasses.is_dataclass(row):
@@ -78,11 +78,11 @@ def plain(value: Any) -> Any:
     """A value of another library as one of Python: an array as a list, one that is absent as None."""
     kind = type(value)
     if kind in _PLAIN:
-        return value
+        return whole(value) if kind is str else value
     if isinstance(value, enum.Enum):
         return plain(value.value)
     if isinstance(value, Mapping):
-        return {str(name): plain(part) for name, part in value.items()}
+        return {whole(str(name)): plain(part) for name, part in value.items()}
     if isinstance(value, list):
         return [plain(part) for part in value]
     if isinstance(value, tuple):
@@ -96,3 +96,12 @@ def plain(value: Any) -> Any:
     if getattr(getattr(value, "dtype", None), "kind", "") == "M":  # numpy gives numbers for times to the nanosecond
         value = value.astype("datetime64[us]")
     return next((plain(getattr(value, way)()) for way in _WAYS if hasattr(value, way)), value)
+
+
+def whole(text: str) -> str:
+    """A text as UTF-8 can have it: half a character, as of an emoji that was cut, becomes the mark of a lost one."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text

@@ -16,7 +16,7 @@ import msgspec
 from fanfold.errors import ConfigError, MissingExtra, nearest
 from fanfold.tables.documents import rows_in
 from fanfold.tables.encodings import OTHERS, UTF16, mark_of
-from fanfold.tables.given import label_names, named
+from fanfold.tables.given import label_names, named, plain
 
 #: A row of a source, and where it stands there, in words.
 Row: TypeAlias = tuple[Mapping[str, Any], str]
@@ -172,7 +172,7 @@ def _slowly(raw: bytes, where: str, *, first: bool) -> Any:
     if not text.strip():
         return None
     try:
-        return json.loads(text, parse_constant=_no_constant)
+        return _any_json(text)
     except (ValueError, RecursionError) as error:
         said = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
         raise ConfigError(
@@ -189,7 +189,11 @@ def _json_document(table: Table) -> Iterator[Row]:
         yield from _json_lines(table)
         return
     try:
-        document = msgspec.json.decode(path.read_bytes().decode(table.encoding).lstrip("\ufeff"))
+        text = path.read_bytes().decode(table.encoding).lstrip("\ufeff")
+        try:
+            document = msgspec.json.decode(text)
+        except (ValueError, RecursionError):
+            document = _any_json(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path.name} is not JSON: {error}") from error
     for number, row in enumerate(rows_in(document, path.name), 1):
@@ -355,6 +359,11 @@ def _hugging_face(table: Table) -> Iterator[Row]:
     labels = label_names(rows.features)
     for number, row in enumerate(rows, 1):
         yield named(row, labels), f"{name}, row {number}"
+
+
+def _any_json(text: str) -> Any:
+    """What only Python takes for JSON, such as half a character, as a value that can be written down."""
+    return plain(json.loads(text, parse_constant=_no_constant))
 
 
 def _no_constant(name: str) -> Any:
