@@ -130,7 +130,7 @@ class AskOutput:
         """Write the rows; the hash of the file says later whether it is still the same."""
         flat = self.format not in ("jsonl", "json")
         written = _flat(rows(), fields, formulas=self.format == "parquet") if flat else rows()
-        delimiter = self.table.delimiter if self.table is not None else ","
+        delimiter = self.table.delimiter if self.table is not None and self.table.format == "csv" else ","
         try:
             with replacing(self.path) as file:
                 if self.table is not None and self.table.marked and self.format in ("csv", "tsv"):
