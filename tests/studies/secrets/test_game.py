@@ -299,6 +299,14 @@ def test_a_goodbye_without_words_is_a_goodbye_and_not_an_empty_reply() -> None:
     assert done.talks[0].ended
 
 
+@pytest.mark.parametrize("thought", ["<think>My secret is copper lighthouse. [END]</think>\n\n", "so it is</think>"])
+def test_nobody_hears_what_a_model_thought_before_it_spoke(thought: str) -> None:
+    done, script = played(game(), case(), lambda asking: f"{thought}[Ada]: hello")
+    assert [message.text for message in done.talks[0].messages][::2] == ["hello"] * 2
+    assert done.talks[0].revealed == (False, False)
+    assert all("think" not in message["content"] for asking in script.asked for message in asking.dialogue)
+
+
 def test_without_early_end_the_marker_is_neither_offered_nor_obeyed() -> None:
     done, script = played(game(messages=2, early_end=False), case(), lambda asking: "so [END]")
     assert len(done.talks[0].messages) == 4

@@ -92,8 +92,11 @@ def tag(agent: Player) -> str:
 
 
 def cleaned(text: str, agent: Player, early_end: bool) -> tuple[str, bool]:
-    """A reply without the writer's own name tag and without the marker; and whether it ends the conversation."""
-    text = text.strip()
+    """A reply without the writer's own name tag and without the marker; and whether it ends the conversation.
+
+    Nobody hears what a model thought first, also where its server does not keep that apart.
+    """
+    text = text.rpartition("</think>")[2].strip()
     while text.startswith(tag(agent)):
         text = text.removeprefix(tag(agent)).lstrip()
     if early_end and text.endswith(END):
