@@ -11,6 +11,9 @@ from fanfold.running import Run
 from fanfold.studies.prompts.objectives import accuracy, length
 from fanfold.types import Result
 
+#: Problems that a prompt must all have right to count as always right.
+ALWAYS = 16
+
 
 class SearchHistory:
     """The told trials of the search, read once."""
@@ -62,7 +65,9 @@ class SearchHistory:
     def saving(self, genome: Genome, mean: float) -> float:
         """What decides between prompts that are always right: which takes fewer tokens; the more the better."""
         result = self.any_training(genome)
-        return length(result) if mean >= 1.0 and result is not None else 0.0
+        if result is None or mean < 1.0 or len(result.outcomes) < ALWAYS:
+            return 0.0
+        return length(result)
 
     def training(self, genome: Genome) -> Result[Any] | None:
         return self._best.get(genome)
