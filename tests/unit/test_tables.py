@@ -43,6 +43,27 @@ def test_a_separator_inside_quotes_separates_nothing(tmp_path: Path) -> None:
     assert read(tmp_path / "t.csv") == [{"a;b;c": "1", "d": "2"}]
 
 
+@pytest.mark.parametrize(
+    ("cells", "right"),
+    [
+        ([['"Yes', "a"], ["no", "b"], ['so"', "a"], ["x", "b"]], None),
+        ([["a", '"Yes'], ["b", "no"], ["a", 'so"']], None),
+        ([['"Yes," he said', "a"], ['5" wide', '"']], None),
+        ([['"all"', "a"], ['"a ""b"" c"', "b"]], [["all", "a"], ['a "b" c', "b"]]),
+        (
+            [['"two\nlines"', "a"], ["b", '"two\n\nlines"'], ['"', "a"]],
+            [["two\nlines", "a"], ["b", "two\n\nlines"], ['"', "a"]],
+        ),
+        ([['"tab\there"', "a"], ["b", "c"]], [["tab\there", "a"], ["b", "c"]]),
+    ],
+)
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_quote_in_a_file_with_tabs_takes_in_no_other_row(tmp_path: Path, cells: Any, right: Any, end: str) -> None:
+    lines = ["\t".join(row) for row in [["one", "two"], *cells]]
+    (tmp_path / "t.tsv").write_bytes("".join(line + end for line in lines).encode())
+    assert [list(row.values()) for row in read(tmp_path / "t.tsv")] == (right or cells)
+
+
 def test_texts_longer_than_csv_usually_allows_are_read(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("text\n" + "a" * 500_000 + "\n")
     assert len(read(tmp_path / "t.csv")[0]["text"]) == 500_000

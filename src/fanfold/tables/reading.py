@@ -17,6 +17,7 @@ from fanfold.errors import ConfigError, MissingExtra, nearest
 from fanfold.tables.documents import rows_in
 from fanfold.tables.encodings import OTHERS, UTF16, mark_of
 from fanfold.tables.given import label_names, named, plain
+from fanfold.tables.tabs import TabbedRows
 
 #: A row of a source, and where it stands there, in words.
 Row: TypeAlias = tuple[Mapping[str, Any], str]
@@ -244,13 +245,16 @@ def _uneven(where: str, values: list[str], names: list[str]) -> ConfigError:
 def _csv(table: Table) -> Iterator[Row]:
     path = table.path
     with path.open(encoding=_marked(table.encoding), newline="") as file:
-        reader = csv.reader(file, strict=True, delimiter=table.delimiter)
+        tabbed = TabbedRows(file) if table.delimiter == "\t" else None
+        reader = tabbed or csv.reader(file, strict=True, delimiter=table.delimiter)
         line = 0
         try:
             names = _names(reader)
             repeated = {name for name in names if names.count(name) > 1}
             if repeated:
                 raise ConfigError(f"{path.name}: two columns are called {sorted(repeated)[0]!r}: rename one")
+            if tabbed is not None:
+                tabbed.width = len(names)
             line = reader.line_num
             blank: list[Row] = []
             for values in filter(None, reader):
