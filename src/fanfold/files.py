@@ -182,5 +182,20 @@ def guarded(what: str, path: Path | None, call: Callable[[], Any]) -> Any:
         frames = error.__traceback__.tb_next if error.__traceback__ is not None else None
         while frames is not None and path is not None and frames.tb_frame.f_code.co_filename != str(path):
             frames = frames.tb_next
-        text = "".join(traceback.format_exception(error.with_traceback(frames)))
-        raise ConfigError(f"{what} could not be loaded:\n{text.rstrip()}") from None
+        text = "".join(traceback.format_exception(error.with_traceback(frames))).rstrip()
+        raise ConfigError(f"{what} could not be loaded:\n{text}{_remedy(error, path)}") from None
+
+
+def _remedy(error: BaseException, path: Path | None) -> str:
+    """What to do about a module that is not found, where it can be seen from here."""
+    if path is None or not isinstance(error, ImportError):
+        return ""
+    if not isinstance(error, ModuleNotFoundError):
+        relative = "relative import" in str(error)
+        return "\nThe file is loaded by its path: import by the name of the package, not by dots" if relative else ""
+    top = (error.name or "").partition(".")[0]
+    near = (
+        folder for folder in (Path.cwd(), *path.parents) if (folder / top).is_dir() or (folder / f"{top}.py").is_file()
+    )
+    folder = next(near, None) if top else None
+    return "" if folder is None else f"\n{top} is in {folder}, where Python does not look: set PYTHONPATH={folder}"

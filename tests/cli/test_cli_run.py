@@ -163,6 +163,16 @@ def test_a_syntax_error_shows_the_line(folder: Path, fanfold: Fanfold) -> None:
     assert "SyntaxError" in shown and "mine_d.py" in shown and "fanfold/cli" not in shown
 
 
+def test_a_file_that_imports_from_the_package_around_it_is_told_what_to_set(fanfold: Fanfold, folder: Path) -> None:
+    inside = folder / "mypkg" / "searches"
+    inside.mkdir(parents=True)
+    (inside / "absolute_e.py").write_text("from mypkg.model import net")
+    (inside / "relative_e.py").write_text("from ..model import net")
+    shown = fanfold("run", "mypkg/searches/absolute_e.py", code=2).stderr
+    assert "No module named 'mypkg'" in shown and f"set PYTHONPATH={folder}" in shown
+    assert "by the name of the package" in fanfold("run", "mypkg/searches/relative_e.py", code=2).stderr
+
+
 def test_a_run_without_any_complete_result_exits_with_1(folder: Path, fanfold: Fanfold) -> None:
     (folder / "mine_e.py").write_text(STUDY.replace("return Ok", "raise ValueError('no'); return Ok"))
     result = fanfold("run", "mine_e.py", "--executor", "inline", code=1)
