@@ -58,6 +58,14 @@ def test_answers_of_several_models_to_a_problem_are_one_sample(models: tuple[str
     assert _gain(several, result(first))["gain_p"] == pytest.approx(by_one["gain_p"])
 
 
+@pytest.mark.parametrize("score", [0.0, 1.0])
+def test_models_that_are_all_right_or_all_wrong_are_not_more_problems(score: float) -> None:
+    alone = interval_of(result({f"p{n}": score for n in range(30)}))
+    several = interval_of(result({f"p{n}@a/{model}": score for n in range(30) for model in "xyz"}))
+    assert (several.estimate, several.low, several.high) == (alone.estimate, alone.low, alone.high)
+    assert (alone.n, several.n, several.clusters) == (30, 90, 30)
+
+
 def test_for_one_model_the_test_is_mcnemars() -> None:
     mine = {f"p{n}": float(n < 14) for n in range(20)}
     other = {f"p{n}": float(n > 10) for n in range(20)}

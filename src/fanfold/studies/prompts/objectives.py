@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 from fanfold.prompting.breeding import genome_of
 from fanfold.prompting.genome import distance
-from fanfold.stats import Interval, clustered_mean, clustered_rate
+from fanfold.stats import Interval, clustered_mean, clustered_rate, rate
 from fanfold.strategies.breeding import Merit
 from fanfold.strategies.pareto import merits
 from fanfold.types import Ok, Result
@@ -160,6 +161,9 @@ def interval_of(result: Result[Any]) -> Interval:
     """The accuracy with its interval; the answers of several models to one problem are not independent."""
     problems = by_problem(result)
     values = {score for scores in problems.values() for score in scores}
+    if values in ({0.0}, {1.0}):  # which shows nothing of how alike the models are: each problem counts once
+        once = rate(round(sum(scores[0] for scores in problems.values())), len(problems))
+        return replace(once, n=sum(map(len, problems.values())))
     if values <= {0.0, 1.0}:
         return clustered_rate({problem: (round(sum(scores)), len(scores)) for problem, scores in problems.items()})
     shares = all(0.0 <= value <= 1.0 for value in values)  # a grader of a package may give other scores
