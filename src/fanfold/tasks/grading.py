@@ -311,7 +311,7 @@ class CodeTests:
         if ran.cut == "unguarded":
             raise ConfigError(unguarded())
         failures = [
-            f"{text}: {done.error or f'gave {reading.as_json(done.value)[:60]}'}"
+            _failed(text, done)
             for (text, wanted), done in zip(tests, ran.tests)
             if done.error or (wanted is not _ANYTHING and not same(done.value, wanted))
         ]
@@ -320,9 +320,8 @@ class CodeTests:
         return _grade(passed / len(tests) if self.partial else not failures, said, "; ".join(failures[:3]))
 
     def check(self, problem: Problem) -> str:
-        answer = problem.answer
         wanted = "the answer must be a list of tests: 'assert f(2) == 4', or ['f(2)', 4]"
-        if not isinstance(answer, list | tuple) or not answer:
+        if not isinstance(answer := problem.answer, list | tuple) or not answer:
             return wanted
         for test in answer:
             pair = isinstance(test, list | tuple) and len(test) == 2 and isinstance(test[0], str)
@@ -333,6 +332,12 @@ class CodeTests:
     @property
     def _bounds(self) -> sandbox.CodeBounds:
         return sandbox.CodeBounds(self.seconds, self.cpu, self.memory)
+
+
+def _failed(test: str, done: sandbox.Tested) -> str:
+    """A test with what is wrong; in the place of one of several lines stands the line that failed."""
+    wrong = done.error or f"gave {reading.as_json(done.value)[:60]}"
+    return wrong if "\n" in test else f"{test}: {wrong}"
 
 
 def unguarded() -> str:

@@ -63,7 +63,16 @@ def outcome(test: str, space: dict[str, object]) -> dict[str, object]:
         json.dumps(value, allow_nan=False)
         return {"value": value}
     except BaseException as error:
-        return {"error": describe(error)}
+        return {"error": failed_line(test) + describe(error)}
+
+
+def failed_line(test: str) -> str:
+    """The line of a test of several lines that has just raised."""
+    lines, at, trace = test.splitlines(), 0, sys.exc_info()[2]
+    while trace is not None:
+        at = trace.tb_lineno if trace.tb_frame.f_code.co_filename == "<test>" else at
+        trace = trace.tb_next
+    return f"{lines[at - 1].strip()[:LONGEST]}: " if 0 < at <= len(lines) > 1 else ""
 
 
 def describe(error: BaseException) -> str:

@@ -398,6 +398,18 @@ def test_code_that_fails_a_test_is_wrong_or_partly_right() -> None:
     assert "SyntaxError" in grade(CodeTests(), "this is no code", TESTS).said
 
 
+def test_of_a_test_of_several_lines_the_one_that_failed_is_said() -> None:
+    begun = f"META = {'x' * 700!r}\n\ndef check(candidate):\n    for n in range(3):\n"
+    tests = [f"{begun}        assert candidate(n) == 2 * n, n\n\ncheck(double)"]
+    right, wrong = grade(CodeTests(), DOUBLE, tests), grade(CodeTests(), "def double(n): return n", tests)
+    assert right.score == 1 and wrong.said == (
+        "0 of 1 tests passed; assert candidate(n) == 2 * n, n: AssertionError: 1"
+    )
+    assert wrong.feedback == "assert candidate(n) == 2 * n, n: AssertionError: 1"
+    assert grade(CodeTests(), "def treble(n): return n", tests).feedback.startswith("check(double): NameError")
+    assert grade(CodeTests(), "this is no code", tests).feedback.startswith("SyntaxError")
+
+
 def test_code_cannot_pass_by_forging_values_it_does_not_know() -> None:
     forged = """
 import os
