@@ -663,6 +663,17 @@ def test_a_worker_that_died_is_said_to_have_run_the_evaluator() -> None:
     assert failures[0].message.startswith("the worker process that ran dies exited with code 3")
 
 
+def test_what_a_data_frame_lacks_is_none_in_its_cases_and_candidates() -> None:
+    pandas = pytest.importorskip("pandas")
+    days = pandas.to_datetime(["2026-01-31", None])
+    frame = pandas.DataFrame({"x": [1, None], "note": ["a", None], "day": days, "count": [pandas.NA, 2]})
+    study = Study(Sweep(frame), lambda candidate, case: candidate["x"] or 0.0, frame)
+    assert [case.data["x"] for case in study.seeded_cases] == [1.0, None]
+    assert [case.data["note"] for case in study.seeded_cases] == ["a", None]
+    assert study.seeded_cases[1].data["day"] is None and study.seeded_cases[0].data["count"] is None
+    assert study.run().best.candidate["x"] == 1.0
+
+
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 def test_the_rows_of_a_data_frame_are_cases(library: str) -> None:
     frame = pytest.importorskip(library).DataFrame({"x": [1, 2, 3], "wanted": [2.0, 4.0, 6.0]})

@@ -17,7 +17,10 @@ _WAYS = ("as_py", "tolist", "to_list", "to_pytimedelta")
 
 
 def records(rows: Any) -> Any:
-    """The rows of a table of pandas, polars or Arrow as dicts; anything else as it is."""
+    """The rows of a table of pandas, polars or Arrow as dicts; anything else as it is.
+
+    What is missing in a table is None, also where pandas has a NaN in its place.
+    """
     if hasattr(rows, "collect") and hasattr(rows, "collect_schema"):  # lazy, as polars has it
         rows = rows.collect()
     if hasattr(rows, "iter_rows"):
@@ -28,8 +31,14 @@ def records(rows: Any) -> Any:
         if not rows.columns.is_unique:
             repeated = rows.columns[rows.columns.duplicated()][0]
             raise ConfigError(f"two columns of the data frame are called {repeated!r}: rename one")
-        return rows.to_dict("records")
+        return [
+            {name: None if _missing(value) else value for name, value in row.items()} for row in rows.to_dict("records")
+        ]
     return rows
+
+
+def _missing(value: Any) -> bool:
+    return type(value).__name__ in _ABSENT or (isinstance(value, float) and value != value)
 
 
 def plain_rows(rows: Iterable[Any]) -> Iterator[Any]:
