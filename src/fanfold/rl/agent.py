@@ -291,7 +291,7 @@ def policy_of(weights: Arrays, card: Mapping[str, Any], make: Network | None = N
     context = tuple(float(each) for each in card.get("context", ()))
     if inputs != encoder.width + len(context):
         raise ConfigError(f"the agent has {inputs} inputs, and its card describes {encoder.width + len(context)}")
-    return Mlp(encoder.width, head, context, hidden, MEAN in weights)
+    return Mlp(encoder.width, head, context, hidden, MEAN in weights, shares=encoder.shares)
 
 
 def _ours(weights: Arrays) -> bool:

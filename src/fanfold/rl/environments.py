@@ -250,7 +250,7 @@ def try_observation(env: str | Environment) -> tuple[Array, ...]:
 def policy_for(env: str | Environment, hidden: int = 64) -> Mlp:
     """A network of numpy that fits an environment's spaces."""
     encoder, head = spaces_of(env)
-    return Mlp(encoder.width, head, hidden=hidden, normalise=encoder.continuous)
+    return Mlp(encoder.width, head, hidden=hidden, normalise=encoder.continuous, shares=encoder.shares)
 
 
 class Lane:

@@ -20,14 +20,14 @@ from fanfold.files import write_files
 from fanfold.rl.agent import Agent
 from fanfold.rl.heads import Gaussian
 from fanfold.rl.network import LOG_DEVIATION
-from fanfold.rl.policy import DEVIATION, FAR, MEAN, Mlp
+from fanfold.rl.policy import DEVIATION, FAR, MEAN, SHARE, Mlp
 from fanfold.rl.torch_policy import TorchPolicy, pytorch
 from fanfold.tensors import Arrays
 
 #: The version of ONNX's operators that is written, and of its files: what every runtime of the last years reads.
 OPERATORS, FORMAT = 17, 8
 ONNX, TORCHSCRIPT = "agent.onnx", "agent.pt"
-_FACTS = (MEAN, DEVIATION, LOG_DEVIATION)
+_FACTS = (MEAN, DEVIATION, SHARE, LOG_DEVIATION)
 
 
 def export(agent: Agent, folder: str | Path, formats: tuple[str, ...] = ("onnx", "torchscript")) -> tuple[Path, ...]:
@@ -54,6 +54,8 @@ def _arrays(agent: Agent) -> Arrays:
         arrays["weight0"], arrays["bias0"] = arrays["weight0"][:own], arrays["bias0"] + told
     if MEAN in weights:
         arrays["mean"], arrays["deviation"] = weights[MEAN], weights[DEVIATION]
+    if SHARE in weights:  # the same as a part of the first layer
+        arrays["weight0"] = weights[SHARE][:, None] * arrays["weight0"]
     if isinstance(policy.head, Gaussian):
         arrays["log_deviation"] = weights[LOG_DEVIATION]
     return {name: np.asarray(array, np.float32) for name, array in arrays.items()}
@@ -155,6 +157,7 @@ def _whole(agent: Agent) -> tuple[Callable[[Any], Any], int]:
             seen = (seen.permute(0, 3, 1, 2) if policy.last else seen) / (255.0 if bytes_seen else 1.0)
         elif MEAN in facts:
             seen = ((seen - facts[MEAN]) / facts[DEVIATION]).clamp(-FAR, FAR)
+            seen = seen * facts[SHARE] if SHARE in facts else seen
         own = module(seen)[0]
         return own if own.shape[1] == policy.head.outputs else _spread(own, facts[LOG_DEVIATION])
 

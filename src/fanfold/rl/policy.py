@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -17,12 +17,17 @@ from fanfold.tensors import Arrays
 #: The mean, the deviation and the number of the observations so far; with the weights, so that a version plays the
 #: same wherever and whenever it does.
 MEAN, DEVIATION, COUNT = "observation.mean", "observation.deviation", "observation.count"
+#: What normalised observations are multiplied by, where some parts are much wider than others.
+SHARE = "observation.share"
 #: Where the logarithms of the deviations of continuous actions begin.
 BROAD = -0.5
 #: The score of an action that is never to be taken: too low to be chosen, or to be learnt from.
 BARRED = -30.0
 #: How many deviations from the mean an observation counts at most.
 FAR = 10.0
+
+#: Numbers of columns, and what they are multiplied by.
+Shares: TypeAlias = tuple[tuple[int, float], ...]
 
 
 class Policy(Protocol):
@@ -65,7 +70,7 @@ class Mlp:
 
     Observations are `width` numbers, or as many bits packed into words (`uint64`); the networks see them followed by
     `context`, which is the same at every step.  With `normalise` they see them in deviations from the mean of all so
-    far.  Actions that are `barred` are never taken.
+    far, times their `shares` (`spaces.Encoder`).  Actions that are `barred` are never taken.
     """
 
     width: int
@@ -74,11 +79,16 @@ class Mlp:
     hidden: int = 64
     normalise: bool = False
     barred: tuple[int, ...] = ()
+    shares: Shares = ()
+
+    @property
+    def fingerprint(self) -> dict[str, Any]:
+        return identity_of(self)
 
     def initial(self, seed: int) -> Arrays:
         weights = initial(self.width + len(self.context), self.head.own, self.hidden, seed)
         weights["policy.2.bias"][list(self.barred)] = BARRED
-        return weights | beside(self.head, self.width, self.normalise)
+        return weights | beside(self.head, self.width, self.normalise, self.shares)
 
     def inputs(self, weights: Arrays, rows: Array) -> Array:
         """Rows as the networks see them."""
@@ -122,13 +132,20 @@ class Mlp:
         return ppo.update(self, weights, adam, experience, settings, progress, seed)
 
 
-def beside(head: Head, width: int, normalise: bool) -> Arrays:
+def identity_of(policy: Any) -> dict[str, Any]:
+    """What decides what a policy does; runs of versions that knew no shares continue where there are none."""
+    return {name: value for name, value in vars(policy).items() if name != "shares" or value}
+
+
+def beside(head: Head, width: int, normalise: bool, shares: Shares) -> Arrays:
     """What a policy begins with beside its networks: broad actions, and nothing known of observations."""
     weights: Arrays = {}
     if isinstance(head, Gaussian):
         weights[LOG_DEVIATION] = np.full(head.size, BROAD, np.float32)
     if normalise:
         weights |= {MEAN: np.zeros(width), DEVIATION: np.ones(width), COUNT: np.zeros(1)}
+        if shares:
+            weights[SHARE] = np.concatenate([np.full(columns, share, np.float32) for columns, share in shares])
     return weights
 
 
@@ -136,7 +153,8 @@ def normalised(weights: Arrays, seen: Array) -> Array:
     """Observations in deviations from the mean of all so far, where a policy sees them so."""
     if MEAN not in weights:
         return seen
-    return np.clip((seen - weights[MEAN]) / weights[DEVIATION], -FAR, FAR).astype(np.float32)
+    apart = np.clip((seen - weights[MEAN]) / weights[DEVIATION], -FAR, FAR)
+    return (apart * weights[SHARE] if SHARE in weights else apart).astype(np.float32)
 
 
 def observed(weights: Arrays, rows: Array, visits: Array) -> Arrays:

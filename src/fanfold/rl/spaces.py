@@ -25,7 +25,7 @@ class Encoder:
     Box and MultiBinary observations are taken as they are; a Discrete one, and every number of a MultiDiscrete one,
     becomes one number for each of its values, all 0 but one.  Parts of a Dict (in its own order) or a Tuple
     stand side by side, nested or not.  `image` is the shape of an observation that is a picture: three dimensions, or
-    two with at least 16 rows and columns.
+    two with at least 16 rows and columns.  `shares` is what balances parts of very different sizes.
     """
 
     def __init__(self, space: Any) -> None:
@@ -33,8 +33,10 @@ class Encoder:
         self.width, self._encode = _encoding(space)
         self.image = tuple(space.shape) if is_image(space) else None
         self.dtype = np.dtype(np.uint8 if self.image and space.dtype == np.uint8 else np.float32)
+        kinds = set(map(kind_of, _leaves(space)))
         #: Whether values stand for themselves somewhere, and whether some are marked instead.
-        self.continuous, self.marked = _has(space, "Box"), _has(space, "Discrete", "MultiDiscrete")
+        self.continuous, self.marked = "Box" in kinds, bool(kinds & {"Discrete", "MultiDiscrete"})
+        self.shares = _shares(space)
 
     def __call__(self, observation: Any) -> Array:
         """A row of its own: some environments write over what they gave."""
@@ -63,21 +65,36 @@ def images_in(space: Any) -> list[str]:
 
 def marking_columns(space: Any) -> int:
     """How many numbers of an observation only mark which value a choice has."""
+    return sum(_encoding(leaf)[0] for leaf in _leaves(space) if kind_of(leaf) in ("Discrete", "MultiDiscrete"))
+
+
+def _leaves(space: Any) -> Iterator[Any]:
+    """The parts that have no parts themselves, in the order of their columns."""
     if kind_of(space) in ("Dict", "Tuple"):
-        return sum(map(marking_columns, space.spaces.values() if kind_of(space) == "Dict" else space.spaces))
-    return _encoding(space)[0] if kind_of(space) in ("Discrete", "MultiDiscrete") else 0
+        for part in space.spaces.values() if kind_of(space) == "Dict" else space.spaces:
+            yield from _leaves(part)
+    else:
+        yield space
+
+
+def _shares(space: Any) -> tuple[tuple[int, float], ...]:
+    """What columns are multiplied by once they are normalised: so many by this number, the next ones by that.
+
+    Each array of several dimensions, such as a picture, and all other numbers together weigh alike.  Otherwise the few
+    numbers beside a picture would hardly be learnt from.  Empty where there is nothing to balance.
+    """
+    leaves = [(_encoding(leaf)[0], len(leaf.shape or ()) > 1) for leaf in _leaves(space)]
+    arrays, others = [width for width, wide in leaves if wide], sum(width for width, wide in leaves if not wide)
+    groups = len(arrays) + (others > 0)
+    if not arrays or groups == 1:
+        return ()
+    each = (sum(arrays) + others) / groups
+    return tuple((width, math.sqrt(each / max(1, width if wide else others))) for width, wide in leaves)
 
 
 def kind_of(space: Any) -> str:
     """The name of the space, or of the known one that it extends."""
     return next((each.__name__ for each in type(space).__mro__ if each.__name__ in _KINDS), type(space).__name__)
-
-
-def _has(space: Any, *kinds: str) -> bool:
-    if kind_of(space) in ("Dict", "Tuple"):
-        parts = space.spaces.values() if kind_of(space) == "Dict" else space.spaces
-        return any(_has(part, *kinds) for part in parts)
-    return kind_of(space) in kinds
 
 
 @contextlib.contextmanager

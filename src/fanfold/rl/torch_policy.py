@@ -9,9 +9,10 @@ A network is a `torch.nn.Module` with two methods:
 `spaces` says what is needed to build it: `spaces.width` numbers an observation, or the shape `spaces.image` as
 (channels, height, width), and `spaces.outputs` numbers that say how to act.  `forward` is given a batch of float32
 observations: (n, width), normalised by the mean and deviation of all so far, or (n, channels, height, width) between 0
-and 1.  It returns the outputs, (n, outputs), and the expected returns, (n,), in units of its own: scale and mean are
-learnt beside.  For a continuous action the outputs are its means; a network may give the logarithms of the deviations
-behind them, or leave them out, and then they are learnt as one number for each part of the action.
+and 1.  Of a Dict or Tuple, each array of several dimensions and all other numbers together then weigh alike.  It
+returns the outputs, (n, outputs), and the expected returns, (n,), in units of its own: scale and mean are learnt
+beside.  For a continuous action the outputs are its means; a network may give the logarithms of the deviations behind
+them, or leave them out, and then they are learnt as one number for each part of the action.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from fanfold.errors import ConfigError, MissingExtra
 from fanfold.rl.experience import Experience
 from fanfold.rl.heads import MASKED, Array, Gaussian, Head
 from fanfold.rl.network import LOG_DEVIATION, SCALE
-from fanfold.rl.policy import MEAN, beside, normalised, observed
+from fanfold.rl.policy import MEAN, Shares, beside, identity_of, normalised, observed
 from fanfold.rl.ppo import Adam, Ppo, following, minibatches
 from fanfold.rl.spaces import Encoder
 from fanfold.tensors import Arrays
@@ -88,6 +89,11 @@ class TorchPolicy:
     normalise: bool = False
     device: str = "cpu"
     last: bool = False
+    shares: Shares = ()
+
+    @property
+    def fingerprint(self) -> dict[str, Any]:
+        return identity_of(self)
 
     @classmethod
     def of(cls, make: Callable[[Spaces], Any], encoder: Encoder, head: Head, device: str = "cpu") -> TorchPolicy:
@@ -99,7 +105,7 @@ class TorchPolicy:
         except (RuntimeError, AssertionError) as error:
             raise ConfigError(f"device={device!r} cannot be used: {str(error).splitlines()[0]}") from error
         if encoder.image is None:
-            policy = cls(make, Spaces(encoder.width, head), encoder.continuous, device)
+            policy = cls(make, Spaces(encoder.width, head), encoder.continuous, device, shares=encoder.shares)
         else:
             shape = encoder.image if len(encoder.image) == 3 else (1, *encoder.image)
             last = shape[2] < shape[0]
@@ -118,7 +124,8 @@ class TorchPolicy:
             torch.manual_seed(seed % 2**63)
             weights = _arrays(self._built())
         weights[SCALE] = np.array([0.0, 1.0])
-        return weights | beside(self.head, self.spaces.width, self.normalise and self.spaces.image is None)
+        normalise = self.normalise and self.spaces.image is None
+        return weights | beside(self.head, self.spaces.width, normalise, self.shares)
 
     def _built(self) -> Any:
         """A module that keeps the contract; what is wrong with it is said now."""

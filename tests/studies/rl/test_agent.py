@@ -16,7 +16,7 @@ from fanfold.errors import ConfigError
 from fanfold.rl import Agent, train
 from fanfold.rl.agent import card_of
 from fanfold.rl.config import RlConfig
-from fanfold.rl.environments import policy_for
+from fanfold.rl.environments import policy_for, spaces_of
 from fanfold.rl.exports import export, to_torchscript
 from fanfold.rl.making import Environment, name_of
 from fanfold.rl.space_json import space_from_json, space_to_json
@@ -103,13 +103,17 @@ def test_an_agent_that_was_saved_acts_as_before(acted: Any, tmp_path: Path) -> N
     assert episode.length == 5 and episode.total == 5.0 and episode.failed is None
 
 
+BESIDE = Dict(picture=Box(0, 1, (4, 5), np.float32), place=Box(-1, 1, (2,), np.float32))
+
+
 @pytest.mark.parametrize("acted", [Discrete(3), Box(-2, 2, (2,), np.float32)], ids=str)
+@pytest.mark.parametrize("observed", [Box(-1, 1, (3,), np.float32), BESIDE], ids=["rows", "a picture beside"])
 @pytest.mark.slow
-def test_exports_compute_what_the_policy_does(acted: Any, tmp_path: Path) -> None:
+def test_exports_compute_what_the_policy_does(observed: Any, acted: Any, tmp_path: Path) -> None:
     onnxruntime, torch = pytest.importorskip("onnxruntime"), pytest.importorskip("torch")
-    agent = untrained(Box(-1, 1, (3,), np.float32), acted)
+    agent = untrained(observed, acted)
     onnx, script = export(agent, tmp_path)
-    rows = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
+    rows = np.random.default_rng(0).normal(size=(6, agent.policy.width)).astype(np.float32)
     wanted = agent.policy.outputs(agent.weights, rows)
     session = onnxruntime.InferenceSession(onnx, providers=["CPUExecutionProvider"])
     assert np.allclose(session.run(["outputs"], {"observations": rows})[0], wanted, atol=1e-5)
@@ -123,10 +127,11 @@ def test_exports_compute_what_the_policy_does(acted: Any, tmp_path: Path) -> Non
     [
         (Box(-1, 1, (3,), np.float32), Discrete(3), rl_world.network),
         (Box(-1, 1, (3,), np.float32), Box(-2, 2, (2,), np.float32), rl_world.network),
+        (BESIDE, Discrete(3), rl_world.network),
         (Box(0, 255, (20, 16, 3), np.uint8), Discrete(3), convolutions),
         (Box(0, 1, (2, 16, 20), np.float32), Discrete(3), convolutions),
     ],
-    ids=["rows", "continuous", "pictures", "channels first"],
+    ids=["rows", "continuous", "a picture beside", "pictures", "channels first"],
 )
 @pytest.mark.slow
 def test_networks_of_pytorch_are_saved_loaded_and_exported(
@@ -142,7 +147,7 @@ def test_networks_of_pytorch_are_saved_loaded_and_exported(
     agent = Agent.load(tmp_path)
     observed.seed(3)
     seen = [observed.sample() for _ in range(5)]
-    rows = np.stack([np.asarray(each).ravel() for each in seen])
+    rows = np.stack([spaces_of(env)[0](each) for each in seen])
     wanted = policy.outputs(weights, rows)
     assert np.array_equal(agent.policy.outputs(agent.weights, rows), wanted)
     assert all(acted.contains(agent.act(each)) for each in seen)

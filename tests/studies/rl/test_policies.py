@@ -347,6 +347,23 @@ def test_a_network_that_gives_chances_is_said() -> None:
     assert "without its last softmax it learns to decide" in said[0][0] and set(said[1]) < set(said[0])
 
 
+class Beside(Planted):
+    """A picture of noise, and two numbers, of which the larger one is to be named: only they matter."""
+
+    actions = Discrete(2)
+    seen = Dict(picture=Box(0, 255, (16, 16), np.uint8), places=Box(0, 1, (2,), np.float32))
+
+    def observe(self) -> Any:
+        self.places = self.np_random.uniform(0, 1, 2).astype(np.float32)
+        self.cue = int(self.places.argmax())
+        return {"picture": self.np_random.integers(0, 256, (16, 16)).astype(np.uint8), "places": self.places}
+
+
+@pytest.mark.slow
+def test_two_numbers_beside_a_picture_are_learnt() -> None:
+    assert train(Beside, total_steps=8_000, fresh_episodes=64, seed=1).agent.card["return"] > 6.2
+
+
 def test_stacked_pictures_are_said_to_be_learnt_as_numbers() -> None:
     config = RlConfig(wrappers=("FrameStackObservation?stack_size=2",))
     (remark,) = (

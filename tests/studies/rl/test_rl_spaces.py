@@ -259,6 +259,26 @@ def test_what_is_remembered_of_observations_is_their_mean_and_deviation() -> Non
     assert np.allclose(seen.std(axis=0), [1, 1, 0], atol=0.2) and np.abs(seen).max() <= 10
 
 
+def test_a_picture_and_the_numbers_beside_it_weigh_alike() -> None:
+    nested = Dict(goal=Discrete(2), seen=Tuple((Box(0, 255, (16, 16), np.uint8), Box(-9, 9, (3,), np.float32))))
+    for space, groups in (
+        (Dict(picture=Box(0, 255, (16, 16), np.uint8), place=Box(0, 1, (2,))), [range(256), range(256, 258)]),
+        (nested, [range(2, 258), [0, 1, 258, 259, 260]]),
+        (Dict(a=Box(0, 1, (8, 8)), b=Box(0, 1, (4, 4, 3))), [range(64), range(64, 112)]),
+    ):
+        encoder, rng = Encoder(space), np.random.default_rng(0)
+        rows = rng.normal(5, 3, (2000, encoder.width)).astype(np.float32)
+        policy = Mlp(encoder.width, Categories((2,)), normalise=True, shares=encoder.shares)
+        seen = np.square(policy.inputs(policy.observe(policy.initial(0), rows, np.ones(2000)), rows)).mean(axis=0)
+        each = [float(seen[list(group)].sum()) for group in groups]
+        assert each == pytest.approx([encoder.width / len(groups)] * len(groups), rel=1e-3)
+
+
+@pytest.mark.parametrize("space", [IMAGE, Box(-1, 1, (4, 3)), Dict(a=Box(0, 1, (90,)), b=Box(0, 1, (2,)))], ids=str)
+def test_what_has_no_picture_beside_other_numbers_is_not_balanced(space: Any) -> None:
+    assert Encoder(space).shares == ()
+
+
 def test_steps_that_do_not_repeat_are_not_compared() -> None:
     rows = np.arange(10.0)[:, None]
     part = fold(rows, np.arange(10), np.zeros(10, int), np.ones(10), np.ones(10), np.zeros(10))

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import rl_world
 import torch
+from gymnasium.spaces import Box, Dict
 
 from fanfold.errors import ConfigError, FanfoldError
 from fanfold.rl import Agent, train
-from fanfold.rl.policy import COUNT, MEAN
+from fanfold.rl.policy import COUNT, MEAN, SHARE
 from fanfold.rl.training import Trained
 
 SMALL: dict[str, Any] = {"total_episodes": 80, "episodes_per_update": 40, "block": 10, "fresh_episodes": 8}
@@ -54,6 +57,29 @@ def test_a_run_that_began_with_another_agent_is_not_resumed(first: Trained, tmp_
     for other in (more, None):
         with pytest.raises(FanfoldError, match="start"):
             train("rl_world:Once", start=other, **settings)
+
+
+class Pictured(rl_world.Once):
+    """The same with a picture beside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = Dict(seen=self.observation_space, picture=Box(0, 255, (16, 16), np.uint8))
+
+    def reset(self, **more: Any) -> Any:
+        seen, info = super().reset(**more)
+        return {"seen": seen, "picture": np.zeros((16, 16), np.uint8)}, info
+
+    def step(self, action: Any) -> Any:
+        seen, *rest = super().step(action)
+        return {"seen": seen, "picture": np.zeros((16, 16), np.uint8)}, *rest
+
+
+def test_an_agent_of_a_version_that_did_not_balance_pictures_learns_on_as_it_did() -> None:
+    begun = train(Pictured, **SMALL).agent
+    assert SHARE in begun.weights
+    older = dataclasses.replace(begun, weights={name: each for name, each in begun.weights.items() if name != SHARE})
+    assert SHARE not in train(Pictured, start=older, **SMALL).agent.weights
 
 
 class Wide(torch.nn.Module):
