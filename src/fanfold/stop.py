@@ -280,11 +280,13 @@ class Plateau(Rule):
 class MaxFailures:
     """Ends a run that only fails: its first 25 evaluations, or its latest `n`, failed in the same way.
 
-    The same way is the same kind and the same message but for its numbers.  Evaluations of earlier parts of a run do
-    not count: the cause may have been fixed before a resume.
+    The same way is the same kind and the same message but for its numbers; of replies that cannot be used it is the
+    kind alone.  Evaluations of earlier parts of a run do not count: the cause may have been fixed before a resume.
     """
 
     FIRST = 25
+    #: Kinds whose messages quote what a model said, which is seldom the same twice.
+    QUOTING = ("malformed", "schema")
 
     def __init__(self, n: int) -> None:
         check_whole(n, "the number of MaxFailures")
@@ -301,7 +303,7 @@ class MaxFailures:
             return None
         if outcome.kind == UNWRITTEN:  # the writer's doing: the search decides what to make of it
             return None
-        way = (outcome.kind, same_cause(outcome.message))
+        way = (outcome.kind, "" if outcome.kind in self.QUOTING else same_cause(outcome.message))
         if way != self._way:
             self._limit = self.n if self._alike else self._limit
             # Of a call that failed, Fanfold's own lines would bury the words that say why.

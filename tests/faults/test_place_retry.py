@@ -318,6 +318,15 @@ def test_only_failures_in_the_same_way_without_any_success_stop_a_run(
         assert work.run(max_failures=limit).progress.evaluations == 120
 
 
+@pytest.mark.parametrize("kind", ["malformed", "schema"])
+def test_replies_that_cannot_be_used_stop_a_run_whatever_they_say(kind: str) -> None:
+    async def evaluate(candidate: int, case: Case) -> float:
+        raise CallFailed(kind, f"the judge's last line is not a verdict but {'no ' * candidate!r}")
+
+    with pytest.raises(OnlyFailures, match="the first 25 evaluations failed in the same way"):
+        Study(Sweep(range(120)), evaluate).run("async:1")
+
+
 def test_failures_of_different_kinds_do_not_stop_a_run() -> None:
     def evaluate(candidate: int, case: Case) -> float:
         raise (KeyError if candidate % 2 else ValueError)("no")
