@@ -274,7 +274,7 @@ def content(text: str, what: str) -> str:
     if not text.startswith("@"):
         return text
     try:
-        return Path(text[1:]).read_text(encoding="utf-8")
+        return Path(text[1:]).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{what}: {text[1:]} cannot be read: {getattr(error, 'strerror', error)}") from error
 

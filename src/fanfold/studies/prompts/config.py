@@ -54,7 +54,7 @@ class PromptsConfig(Settings):
     template: str | tuple[str | tuple[str, ...], ...] | None = option(
         None, "a prompt with {choice: this | that} and {pinned: ...} in it, or @FILE; prompts are made from it"
     )
-    pinned: str | tuple[str, ...] = option((), "a text that every prompt has and that never changes")
+    pinned: str | tuple[str, ...] = option((), "a text, or @FILE, that every prompt has and that never changes")
     clauses: str | Mapping[str, tuple[str, ...]] | None = option(
         None, "clauses to make prompts of: a table by section, or a file with one on each line; none: the task's own"
     )
@@ -138,6 +138,11 @@ class PromptsConfig(Settings):
             object.__setattr__(self, "grader", settings_of(self.grader))
         if isinstance(self.template, str):
             object.__setattr__(self, "template", content(self.template, "template"))
+        pinned = self.pinned
+        texts = (
+            content(pinned, "pinned") if isinstance(pinned, str) else tuple(content(each, "pinned") for each in pinned)
+        )
+        object.__setattr__(self, "pinned", texts)
         if self.clauses is not None:
             object.__setattr__(self, "clauses", bank_of(self.clauses))
         check_address(self.base_url or "")
