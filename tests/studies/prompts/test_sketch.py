@@ -224,7 +224,11 @@ def test_what_a_file_says_is_recorded_and_a_recorded_run_does_not_read_files_una
     (tmp_path / "pin.txt").write_text(f"\ufeff{PIN}", encoding="utf-8")  # as editors of Windows write it
     for pinned, text in ((f"@{tmp_path / 'pin.txt'}", PIN), ((f"@{tmp_path / 'pin.txt'}", "b"), (PIN, "b"))):
         assert PromptsConfig(pinned=pinned).pinned == text
-    for fields in ({"template": "@/etc/hostname"}, {"pinned": ["@/etc/hostname"]}, {"grader": "json:schema=@/etc/hostname"}):
+    for fields in (
+        {"template": "@/etc/hostname"},
+        {"pinned": ["@/etc/hostname"]},
+        {"grader": "json:schema=@/etc/hostname"},
+    ):
         assert [*reached(tmp_path / "a.db", {"target": "prompts", "fields": fields})]
     assert not [*reached(tmp_path / "a.db", {"target": "prompts", "fields": {"never": ["re:please"]}})]
 
