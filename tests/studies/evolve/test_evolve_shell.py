@@ -143,6 +143,14 @@ def test_a_start_that_the_evaluator_refuses_is_said_with_its_traceback(folder: P
     assert "fails for the text that the search starts from" in said and "KeyError: 'answer'" in said
 
 
+def test_the_goal_may_be_the_text_of_a_file(folder: Path) -> None:
+    (folder / "goal.txt").write_text("Make it short.")
+    fanfold(*RUN, *WRITER, "--calls", "4", "--executor", "threads:1", "--goal", "@goal.txt")
+    (folder / "goal.txt").unlink()
+    assert json.loads(fanfold("runs", "--json").stdout)[0]["meta"]["fields"]["goal"] == "Make it short."
+    fanfold("resume", "last")
+
+
 def test_an_evaluator_that_needs_a_case_is_said_to_get_none(folder: Path) -> None:
     (folder / "score_them.py").write_text("def evaluate(text, case):\n    return case['x']\n")
     said = fanfold(*RUN[:4], "--evaluator", "score_them.py", *WRITER, "--executor", "threads:1", code=2).stderr

@@ -153,7 +153,7 @@ def prompt_text(text: Any, what: str) -> Any:
     if not name or "\n" in name:
         return text
     if name.startswith("@") and (one_word or _is_file(name[1:])):
-        if not (found := content(name, what).removeprefix("\ufeff").strip()):
+        if not (found := content(name, what).strip()):
             raise ConfigError(f"{what}: {name[1:]} is empty: write the prompt into it")
         return found
     if one_word and Path(name).suffix and _is_file(name):

@@ -8,7 +8,7 @@ from typing import Literal
 
 from fanfold.addresses import check_address
 from fanfold.capabilities import Effort
-from fanfold.config import Settings, option
+from fanfold.config import Settings, content, option
 from fanfold.errors import ConfigError
 
 Preset = Literal["adaptive", "conservative", "balanced", "aggressive"]
@@ -23,7 +23,7 @@ class EvolveConfig(Settings):
         "", "score.py, score.py:function, or a command with {file} in it, such as 'python score.py {file}'"
     )
     writer: str | None = option(None, "the model that rewrites the text, as provider/name")
-    goal: str = option("", "what a better text is, in a sentence or two, for the writer")
+    goal: str = option("", "what a better text is, in a sentence or two or in @FILE, for the writer")
     kind: Literal["auto", "code", "prompt", "text"] = option("auto", "what the text is, for the writer")
     cases: str | None = option(None, "a table of cases (.csv, .jsonl, .parquet): the text is scored on each row")
     grader: str | None = option(None, "how answers are graded where the evaluator gives an answer, not a score")
@@ -55,6 +55,7 @@ class EvolveConfig(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_address(self.base_url or "")
+        object.__setattr__(self, "goal", content(self.goal, "goal"))  # recorded: a run continues without the file
         if len({Path(name).name for name in self.file}) < len(self.file):
             raise ConfigError(f"two of the files have the same name: {', '.join(self.file)}")
         if isinstance(self.held_out, float) and not 0 <= self.held_out < 1:
