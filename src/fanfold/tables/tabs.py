@@ -35,7 +35,7 @@ class TabbedRows:
         return next(csv.reader(itertools.chain([line], self._lines), strict=True, delimiter="\t"))
 
     def _continues(self) -> bool:
-        """Whether the next line is no row by itself, so that the last cell of this one may go on there."""
+        """Whether the next line is not a row by itself, so that the last cell of this one may continue there."""
         self._waiting = self._waiting or next(self._source, "")
         return bool(self._waiting) and len(_values(self._waiting)) != self.width
 
