@@ -32,6 +32,18 @@ def test_several_blocks_are_parts_of_their_own() -> None:
     assert filled["a.py"] == MARKED + MARKED.replace("x", "y").replace("y = 1", "y = 5")
 
 
+def test_markers_that_a_writer_repeats_are_not_written_twice() -> None:
+    one, _ = Blocks.of({"a.py": MARKED})
+    two, _ = Blocks.of({"a.py": MARKED + MARKED.replace("x", "y"), "b": "text"})
+    new, other = MARKED.replace("1", "2"), MARKED.replace("x = 1", "y = 3")
+    assert one.own("a.py", "x = 2\n") == one.own("a.py", new) == "x = 2\n"
+    assert [two.own("a.py:1", new + other), two.own("a.py:2", new + other)] == ["x = 2\n", "y = 3\n"]
+    assert two.own("a.py:2", other) == "y = 3\n" and two.own("b", new) == new
+    for text in (new * 3, "# EVOLVE-BLOCK-START\nx = 2\n"):
+        with pytest.raises(ConfigError, match="the new text"):
+            two.own("a.py:1", text)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

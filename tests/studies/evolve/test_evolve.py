@@ -52,6 +52,18 @@ def test_a_rewritten_text_ends_its_last_line_as_the_start_did(tmp_path: Path) ->
     assert best.text.endswith("\n") and not best.text.endswith("\n\n") and output.read_text() == best.text
 
 
+def test_a_writer_that_gives_the_whole_text_changes_its_block_alone() -> None:
+    head, tail = "keep\n# EVOLVE-BLOCK-START\n", "# EVOLVE-BLOCK-END\nkeep\n"
+
+    def whole(name: str, messages: Any, parameters: Any, rng: Any) -> str:
+        return writes(f"{head}{now(messages)} {rng.choice(WANTED)}\n{tail}".replace("keep", "lost"))
+
+    writer, _ = simulated(whole)
+    best = evolve(f"{head}{START}\n{tail}", evaluate, writer=writer, calls=30, executor="threads:2")
+    assert best.score > best.start_score and best.text.startswith(head) and best.text.endswith(tail)
+    assert best.text.count("EVOLVE-BLOCK") == 2 and "lost" not in best.text
+
+
 async def scored_later(text: str) -> dict[str, Any]:
     await asyncio.sleep(0)
     score, feedback = evaluate(text)

@@ -54,6 +54,22 @@ class Blocks:
                 return "".join(gapped)
         return ""
 
+    def own(self, part: str, written: str) -> str:
+        """What is meant for a part: all that was written, or of a text that has the markers what stands between them.
+
+        Of several blocks it is the one in the part's place; where that cannot be told, a ConfigError says so.
+        """
+        if not self.around(part):
+            return written
+        siblings = next(pieces[1::2] for pieces in self.texts.values() if part in pieces[1::2])
+        cut = _blocks("the new text", written)
+        found = cut[1::2]
+        if not any(cut[::2]) or len(found) == 1:
+            return found[0]
+        if len(found) == len(siblings):
+            return found[siblings.index(part)]
+        raise ConfigError(f"the new text has {len(found)} blocks between markers, and {part} is one of {len(siblings)}")
+
 
 def differences(before: Mapping[str, str], after: Mapping[str, str]) -> str:
     """What changed from some texts to others, as unified diffs; empty if nothing did."""

@@ -92,6 +92,10 @@ class Writing:
         plain = tuple({name: text for name, text in parent.items() if SHOWN not in name} for parent in request.parents)
         asked = replace(request, parents=plain)
         text = await rewrite(asked, self.writer, description=description, kind=self.kind, max_tokens=self.max_tokens)
+        try:
+            text = blocks.own(str(request.part), text)
+        except ConfigError as error:
+            raise Unwritten(str(error)) from None
         before = request.parents[0].get(str(request.part), "")
         ends = "\n" * (before.endswith("\n") and not text.endswith("\n"))  # a file that ends its last line still does
         return {**request.parents[0], str(request.part): text + ends}
