@@ -292,7 +292,8 @@ class RunJournal:
             raise ReplayDivergence(
                 f"trial {number} of this run was {_short(recorded)}, but the strategy now asks {_short(text)}: its "
                 "code, its settings or a package it uses has changed, or chance comes from elsewhere than self.rng. "
-                "Undo that, or start a new run under another name"
+                "Undo that, or start a new run under another name: with reuse='ledger' (--reuse ledger) it takes over "
+                "finished evaluations of the same candidates"
             )
 
     def _checked_told(self, result: Result[Any]) -> bool:
