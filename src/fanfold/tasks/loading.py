@@ -346,6 +346,8 @@ def _problem(kept: _KeptRow, id: str, columns: Columns) -> Problem:
             f"(--input-field{f': {within}' if within else ''})"
         )
     answer = _right(_spoken(kept.cells.get("answer")), columns.answer or "")
+    if isinstance(answer, bytes):
+        raise ConfigError(f"{where}: {columns.answer!r} is to be the answer, and holds bytes: write it as texts")
     note: dict[str, Any] = {}
     if kept.cells.get("solution"):
         note["shown"] = fenced(kept.cells["solution"])

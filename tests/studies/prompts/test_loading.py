@@ -177,6 +177,11 @@ def test_a_conversation_with_a_picture_is_refused(tmp_path: Path) -> None:
         load(jsonl(tmp_path / "t.jsonl", [{"messages": [turn, {"role": "assistant", "content": "a"}]}]))
 
 
+def test_answers_that_are_bytes_are_refused() -> None:
+    with pytest.raises(ConfigError, match="row 1: 'label' is to be the answer, and holds bytes: write it as texts"):
+        load([{"text": "a", "label": b"yes"}, {"text": "b", "label": b"no"}])
+
+
 def test_questions_of_a_form_are_names_of_columns(tmp_path: Path) -> None:
     path = tmp_path / "form.csv"
     path.write_text("Timestamp,What is your question?,Correct answer:\n" + "2026/01/31 10:00:00,Why?,a\n" * 8)
