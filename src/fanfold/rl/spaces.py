@@ -16,6 +16,8 @@ from fanfold.rl.heads import Array, Categories, Gaussian, Head
 Encode = Callable[[Any], Array]
 #: A bound beyond this is none: some write the largest float for that.
 _FARTHEST = 1e30
+#: From so many numbers on, a part of an observation is balanced with the others.
+WIDE = 16
 _KINDS = ("Box", "Discrete", "MultiDiscrete", "MultiBinary", "Dict", "Tuple")
 
 
@@ -80,16 +82,16 @@ def _leaves(space: Any) -> Iterator[Any]:
 def _shares(space: Any) -> tuple[tuple[int, float], ...]:
     """What columns are multiplied by once they are normalised: so many by this number, the next ones by that.
 
-    Each array of several dimensions, such as a picture, and all other numbers together weigh alike.  Otherwise the few
-    numbers beside a picture would hardly be learnt from.  Empty where there is nothing to balance.
+    Each part of many numbers, such as a picture or a scan, and all the small parts together weigh alike.  Otherwise the
+    few numbers beside it would hardly be learnt from.  Empty where there is nothing to balance.
     """
-    leaves = [(_encoding(leaf)[0], len(leaf.shape or ()) > 1) for leaf in _leaves(space)]
-    arrays, others = [width for width, wide in leaves if wide], sum(width for width, wide in leaves if not wide)
-    groups = len(arrays) + (others > 0)
-    if not arrays or groups == 1:
+    widths = [_encoding(leaf)[0] for leaf in _leaves(space)]
+    wide, others = [width for width in widths if width >= WIDE], sum(width for width in widths if width < WIDE)
+    groups = len(wide) + (others > 0)
+    if not wide or groups == 1:
         return ()
-    each = (sum(arrays) + others) / groups
-    return tuple((width, math.sqrt(each / max(1, width if wide else others))) for width, wide in leaves)
+    each = sum(widths) / groups
+    return tuple((width, math.sqrt(each / (width if width >= WIDE else max(1, others)))) for width in widths)
 
 
 def kind_of(space: Any) -> str:

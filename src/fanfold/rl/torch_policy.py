@@ -9,10 +9,10 @@ A network is a `torch.nn.Module` with two methods:
 `spaces` says what is needed to build it: `spaces.width` numbers an observation, or the shape `spaces.image` as
 (channels, height, width), and `spaces.outputs` numbers that say how to act.  `forward` is given a batch of float32
 observations: (n, width), normalised by the mean and deviation of all so far, or (n, channels, height, width) between 0
-and 1.  Of a Dict or Tuple, each array of several dimensions and all other numbers together then weigh alike.  It
-returns the outputs, (n, outputs), and the expected returns, (n,), in units of its own: scale and mean are learnt
-beside.  For a continuous action the outputs are its means; a network may give the logarithms of the deviations behind
-them, or leave them out, and then they are learnt as one number for each part of the action.
+and 1.  Of a Dict or Tuple, each part of many numbers and all the small ones together then weigh alike.  It returns the
+outputs, (n, outputs), and the expected returns, (n,), in units of its own: scale and mean are learnt beside.  For a
+continuous action the outputs are its means; a network may give the logarithms of the deviations behind them, or leave
+them out, and then they are learnt as one number for each part of the action.
 """
 
 from __future__ import annotations
