@@ -108,6 +108,17 @@ def test_json_may_be_lines_or_one_array(tmp_path: Path) -> None:
     assert read(tmp_path / "u.jsonl", encoding="utf-16") == [{"a": "ö"}, {"a": 2}]
 
 
+@pytest.mark.parametrize("index", [range(20), [f"r{number}" for number in range(20)]], ids=["numbers", "names"])
+@pytest.mark.parametrize("orient", ["records", "index", "columns", "table"])
+def test_json_of_pandas_has_a_row_for_each_of_the_frame(tmp_path: Path, orient: Any, index: Any) -> None:
+    import pandas
+
+    frame = pandas.DataFrame({"text": [f"t{number}" for number in range(20)], "label": ["a", "b"] * 10}, index=index)
+    frame.to_json(tmp_path / "t.json", orient=orient)
+    rows = [{name: row[name] for name in ("text", "label")} for row in read(tmp_path / "t.json")]
+    assert rows == frame.to_dict("records")
+
+
 def test_half_a_character_is_read_as_the_mark_of_a_lost_one(tmp_path: Path) -> None:
     row, right = {"a": "cut \ud83d", "b": [{"\udc00": "\ud83d\ude00"}]}, {"a": "cut \ufffd", "b": [{"\ufffd": "😀"}]}
     (tmp_path / "t.jsonl").write_text(json.dumps(row) + "\n")

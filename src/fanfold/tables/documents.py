@@ -8,6 +8,8 @@ from typing import Any
 from fanfold.errors import ConfigError
 from fanfold.tables.columns import columns_in_words
 
+#: A table of objects by name that has more columns than this, and twice as many as rows, was written by column.
+MOST_WIDE = 12
 #: Lists in a row that are no rows: what was said in a conversation.
 _TURNS = ("messages", "conversations")
 
@@ -27,7 +29,10 @@ def rows_in(document: Any, name: str) -> Iterable[Any]:
         raise ConfigError(f"{name} holds several tables ({columns_in_words(rows)}): write the one you want to a file")
     inner = [value for value in document.values() if isinstance(value, dict)]
     if len(document) > 1 and len(inner) == len(document) and not all(key.isdecimal() for row in inner for key in row):
-        return inner if len({tuple(row) for row in inner}) == 1 else [document]  # by the name of the row
+        if len({tuple(row) for row in inner}) > 1:
+            return [document]
+        if len(inner[0]) <= max(MOST_WIDE, 2 * len(inner)):  # by the name of the row: few tables are wider than long
+            return inner
     columns = [value.values() if isinstance(value, dict) else value for value in document.values()]
     sizes = {0 if isinstance(column, str) or not hasattr(column, "__len__") else len(column) for column in columns}
     if len(document) > 1 and len(sizes) == 1 and max(sizes) > 1:
