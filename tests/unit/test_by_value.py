@@ -88,3 +88,33 @@ def test_what_keeps_an_evaluator_from_being_sent_is_named() -> None:
 @functools.lru_cache
 def remembered() -> int:
     return 1
+
+
+SPAWNING = """
+import multiprocessing
+
+from fanfold import Study, Sweep
+
+
+def evaluate(candidate, case):
+    return 2.0 * candidate
+
+
+def best(executor, count):
+    run = Study(Sweep(range(count)), evaluate).run(executor, ledger="runs.db", run="same")
+    return run.best.score, len(list(run.view.evaluations()))
+
+
+if __name__ == "__main__":
+    print(*best("processes:2", 3))
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        print(*pool.apply(best, ("processes:2", 5)))
+"""
+
+
+@pytest.mark.slow
+def test_a_process_that_a_script_has_spawned_runs_and_resumes_its_studies(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SPAWNING)
+    command = [sys.executable, "script.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.splitlines() == ["4.0 3", "8.0 5"], done.stderr

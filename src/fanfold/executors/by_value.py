@@ -13,6 +13,8 @@ from typing import Any
 import cloudpickle
 
 _Cached = type(functools.lru_cache(len))
+#: What a script is called, and what in a process that multiprocessing has spawned.
+_SCRIPTS = ("__main__", "__mp_main__")
 
 
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
@@ -27,6 +29,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 def dumps(value: Any) -> bytes:
+    if (script := sys.modules.get(_SCRIPTS[1])) is not None:
+        cloudpickle.register_pickle_by_value(script)
     file = io.BytesIO()
     Pickler(file, pickle.HIGHEST_PROTOCOL).dump(value)
     return file.getvalue()
@@ -42,4 +46,4 @@ def _importable(value: Any) -> bool:
         known = operator.attrgetter(value.__qualname__)(sys.modules[value.__module__])
     except (AttributeError, KeyError):
         return False
-    return value.__module__ != "__main__" and known is value
+    return value.__module__ not in _SCRIPTS and known is value

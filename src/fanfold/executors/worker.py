@@ -42,7 +42,7 @@ def dumps(value: Any) -> bytes:
     """Pickle; by value what a script or a notebook defines, which nobody could find by name elsewhere."""
     try:
         data = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
-        if b"__main__" not in data:
+        if b"_main__" not in data:  # nor __mp_main__, as a spawned process calls the script
             return data
     except Exception:
         pass  # by value more is possible, and its error is the better one

@@ -17,8 +17,8 @@ from fanfold.fingerprints.code import Chain, imported, syntax
 _INSTALLED = ("site-packages", "dist-packages")
 _FANFOLD = str(Path(__file__).parents[1])
 
-#: Modules that `fanfold run FILE.py` loaded.
-SCRIPTS: set[str] = set()
+#: Modules that `fanfold run FILE.py` loaded, and the name of the script in a process that multiprocessing has spawned.
+SCRIPTS = {"__mp_main__"}
 
 
 def counted(module: Any) -> Any:
