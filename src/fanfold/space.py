@@ -200,7 +200,10 @@ class Choice(Dimension):
         for option in self.options:
             key = encode(option, f"option {option!r} of a Choice")
             if key in seen:
-                raise ConfigError(f"Choice: the option {option!r} is given twice; leave one out")
+                raise ConfigError(
+                    f"Choice: the option {option!r} is given twice, or is the same in the ledger as another of another "
+                    "class; leave one out, or add a field that tells them apart"
+                )
             seen.add(key)
 
     def sample(self, rng: random.Random) -> Any:
