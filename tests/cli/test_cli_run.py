@@ -235,6 +235,18 @@ def test_a_resume_without_a_name_does_not_take_a_running_run_for_a_finished_one(
 
 
 @pytest.mark.slow
+def test_a_run_whose_file_has_moved_says_how_it_continues(fanfold: Fanfold, as_json: Json, folder: Path) -> None:
+    (folder / "mine_moved.py").write_text(STUDY)
+    fanfold("run", "mine_moved.py", "--executor", "inline", "--run", "first", "--max-trials", "4")
+    (folder / "there").mkdir()
+    (folder / "mine_moved.py").rename(folder / "there" / "mine_moved.py")
+    assert "fanfold run FILE --run NAME" in fanfold("resume", "first", "--max-trials", "10", code=2).stderr
+    del sys.modules["mine_moved"]  # as in another process
+    moved = as_json("run", "there/mine_moved.py", "--executor", "inline", "--run", "first", "--quiet")
+    assert (moved["run"], moved["trials"]) == ("first", 10)
+
+
+@pytest.mark.slow
 def test_a_python_file_is_resumed_with_the_seed_it_was_given(folder: Path, as_json: Json) -> None:
     text = STUDY.replace("Sweep(range(10))", "Random(Space(x=Int(0, 99)))").replace("candidate -", "candidate['x'] -")
     (folder / "mine_f.py").write_text(text.replace("import Case", "import Random, Space, Int"))

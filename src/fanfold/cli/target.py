@@ -95,6 +95,11 @@ def reload(target: str, fields: Mapping[str, Any], seed: int | None) -> Study[An
     check_settings()
     path, _, attribute = target.rpartition(":")
     if path.endswith(".py"):
+        if not Path(path).exists():
+            raise ConfigError(
+                f"the run was started with {path}, which is not there: if it is elsewhere now, `fanfold run FILE --run "
+                "NAME` with the same --ledger continues the run"
+            )
         study = _from_python(Path(path), attribute)
         return study if seed is None else dataclasses.replace(study, seed=seed)
     return _from_name(target, _recorded(target, fields), (), seed, (), "the recorded run", {}).study
