@@ -22,7 +22,7 @@ from fanfold.models.simulated import SimulatedTransport
 from fanfold.simulator import Simulator, SimulatorConfig
 from fanfold.simulator.config import Answer
 from fanfold.studies.ask.api import ask_async
-from fanfold.studies.ask.conclusion import answered
+from fanfold.studies.ask.conclusion import AnswerStream, answered
 from fanfold.studies.ask.config import AskConfig
 from fanfold.studies.ask.rows import listed
 from fanfold.studies.ask.study import Asking, asking
@@ -264,6 +264,32 @@ def test_rows_are_read_only_as_far_as_they_are_asked_about() -> None:
     asked = asking(AskConfig(prompt="{text}", model=(MODEL,), window=20), table, make=world.make)
     asked.study.run("async:8").ledger.close()
     assert len(ahead) == 300 and max(ahead) <= 20
+
+
+@pytest.mark.parametrize(
+    ("after", "row"),
+    [(["b", "c"], 1), (["a", "b"], 3), (["a", "c", "b"], 2), (["", "a", "b", "c"], 1), (["a", "b", "c", "d"], 0)],
+    ids=["the first left out", "the last left out", "others swapped", "one in front", "one more"],
+)
+def test_no_answer_is_written_beside_a_row_that_was_not_asked_about(tmp_path: Path, after: list[str], row: int) -> None:
+    table, output, streamed = tmp_path / "t.jsonl", tmp_path / "out.jsonl", list[Any]()
+
+    def write(texts: list[str]) -> None:
+        table.write_text("".join(json.dumps({"text": text, "more": len(texts)}) + "\n" for text in texts))
+
+    world = World(lambda text: (write(after), text)[1])
+    write(["a", "b", "c"])
+    asked = asking(AskConfig(str(table), "{text}", (MODEL,), output=str(output)), make=world.make)
+    stream = AnswerStream(asked.rows, asked.fields, streamed.append)
+    if row:
+        with pytest.raises(ConfigError, match=f"t.jsonl has changed while the run worked: row {row} is not the one"):
+            asked.study.run("async:8", watch=stream)
+        assert not output.exists() and len(streamed) < row
+    else:
+        asked.study.run("async:8", watch=stream).ledger.close()
+        rows = [json.loads(line) for line in output.read_text().splitlines()]
+        assert [each["answer"] for each in rows] == ["a", "b", "c", None] and rows[3]["error"]["kind"] == "not-asked"
+    assert all(each["answer"] == each["text"] for each in streamed)
 
 
 @pytest.mark.slow

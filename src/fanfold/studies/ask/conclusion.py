@@ -11,17 +11,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from fanfold.encoding import encode
 from fanfold.errors import ConfigError
 from fanfold.events import Event, TrialTold
 from fanfold.files import replacing
 from fanfold.ledger import EvaluationRow, RunView
 from fanfold.running import Go, Run
 from fanfold.stop import explained
-from fanfold.studies.ask.rows import Rows
+from fanfold.studies.ask.rows import Question, Rows
 from fanfold.summary import Section, Summary
 from fanfold.tables import ENDINGS, Table, column_types, kinds_of, write_rows
 from fanfold.texts import spreadsheet_cell
-from fanfold.types import Failed, Ok, Outcome
+from fanfold.types import Failed, Ok, Outcome, Result
 
 #: The kind of a row's error where its turn never came.
 NOT_ASKED = "not-asked"
@@ -74,16 +75,35 @@ def _answer(outcome: Outcome | None, stopped: str = "") -> tuple[Any, dict[str, 
     return data.get("answer"), None
 
 
-def answered(view: RunView, rows: Iterable[Mapping[str, Any]], fields: AskFields) -> Iterator[dict[str, Any]]:
-    """The rows with their answers, in order."""
-    cells = view.evaluations(blobs=False)
-    cell, stopped = next(cells, None), explained(view.info.reason)
+def answered(view: RunView, rows: Rows, fields: AskFields) -> Iterator[dict[str, Any]]:
+    """The rows with their answers, in order; a ConfigError where they are no longer those that were asked about."""
+    cells, trials = view.evaluations(blobs=False), view.trials(blobs=False)
+    cell, trial, stopped = next(cells, None), next(trials, None), explained(view.info.reason)
     for number, row in enumerate(rows):
+        if trial is not None and trial.number == number:
+            if not _same(rows.question(row), trial.candidate):
+                raise _changed(rows, number)
+            trial = next(trials, None)
         own: dict[str, Outcome] = {}
         while cell is not None and cell.trial <= number:
             own[cell.case] = _outcome(cell)
             cell = next(cells, None)
         yield {**row, **fields.of_row(own, stopped)}
+    if trial is not None:
+        raise _changed(rows, trial.number)
+
+
+def _same(question: Question, asked: Any) -> bool:
+    return question == asked or encode(question) == encode(asked)
+
+
+def _changed(rows: Rows, number: int) -> ConfigError:
+    name = rows.table.name if isinstance(rows.table, Table) else "the table"
+    return ConfigError(
+        f"{name} has changed while the run worked: row {number + 1} is not the one that was asked about, so no answers "
+        "are written. Put the table back as it was and resume, or ask about it as it is: no equal question is paid "
+        "for again"
+    )
 
 
 def _outcome(cell: EvaluationRow) -> Outcome:
@@ -99,14 +119,17 @@ class AnswerStream:
     def __init__(self, rows: Rows, fields: AskFields, write: Callable[[dict[str, Any]], None]) -> None:
         self.written = 0
         self._rows, self._fields, self._write = iter(rows), fields, write
-        self._waiting: dict[int, Mapping[str, Outcome]] = {}
+        self._question, self._waiting = rows.question, dict[int, Result[Any]]()
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, TrialTold):
-            self._waiting[event.result.number] = event.result.outcomes
+            self._waiting[event.result.number] = event.result
         while self.written in self._waiting:
-            outcomes = self._waiting.pop(self.written)
-            self._write({**next(self._rows), **self._fields.of_row(outcomes)})
+            result = self._waiting.pop(self.written)
+            row = next(self._rows, None)
+            if row is None or not _same(self._question(row), result.candidate):
+                return  # the table has changed: the end of the run says so
+            self._write({**row, **self._fields.of_row(result.outcomes)})
             self.written += 1
 
 
