@@ -450,6 +450,23 @@ def test_a_class_too_rare_for_every_part_is_said(tmp_path: Path) -> None:
     assert remarks[1] == "fewer than 3 rows have 'y' 'once': too few to learn from, to validate and to test"
 
 
+def test_classes_that_are_written_in_several_ways_are_said(tmp_path: Path) -> None:
+    ways = ("Yes", "no", "YES ", "yes", "not sure", "notsure")
+    data = table(written(tmp_path / "t.csv", ["x", "y"], [(i, ways[i % 6]) for i in range(60)]))
+    assert data.shape.classes == 6
+    text = "classes of 'y' differ in capitals or blanks alone ('YES', 'Yes', 'yes'; 'not sure', 'notsure'): "
+    assert f"{text}if they are the same, write them alike" in data.remarks
+    plain = table(written(tmp_path / "u.csv", ["x", "y"], [(i, ways[i % 2]) for i in range(60)]))
+    assert not any("capitals" in remark for remark in plain.remarks)
+
+
+def test_texts_where_a_number_is_to_be_predicted_are_said(tmp_path: Path) -> None:
+    rows = [(i, "sold out" if i % 20 == 3 else "" if i % 10 == 4 else i / 7) for i in range(60)]
+    data = table(written(tmp_path / "t.csv", ["x", "price"], rows))
+    said = "9 rows without 'price' are left out, 3 of them because texts such as 'sold out' are not numbers"
+    assert said in data.remarks
+
+
 def test_rows_may_be_lists_or_a_frame_of_polars_and_answers_a_column() -> None:
     x, y = load_wine(return_X_y=True)
     wanted = from_arrays(x, y)

@@ -179,19 +179,23 @@ def answers_of(
     if len(rows) < FEWEST:
         but = f", {gaps} of them without {names[0]}{words}" if gaps else ""
         raise ConfigError(f"{where}: {len(rows) + gaps} rows{but} are too few to learn from: at least {FEWEST}")
+    unread: list[Any] = []
     if len(names) > 1:
         kind, made, values = _several(where, names, columns, wanted, comma)
     else:
         kind, made, values, fine = _one(where, names[0], columns[0], wanted, comma, words)
-        gaps, rows = gaps + int((~fine).sum()), rows[fine]
+        unread = [value for value, read in zip(columns[0], fine) if not read]
+        gaps, rows = gaps + len(unread), rows[fine]
     some = f"{gaps} row{'s' if gaps > 1 else ''} without {names[0]!r}{words} {'are' if gaps > 1 else 'is'} left out"
     if kind == "labels":
         some += " (so that rows may have none, predict columns of 0 and 1)"
+    if unread:
+        some += f", {len(unread)} of them because texts such as {sample(unread)} are not numbers"
     notes = [some] if gaps else []
     if kind == "numbers":
         notes += [said for n, c in zip(names, columns) for said in points_said(n, c, decimal_of(c, comma))]
     if kind == "classes":
-        notes += [*_lopsided(names[0], made, values), *_rare(names[0], made, values)]
+        notes += [*_alike(names[0], made), *_lopsided(names[0], made, values), *_rare(names[0], made, values)]
     return Answers(kind, made, values, rows, names, tuple(notes))
 
 
@@ -201,6 +205,17 @@ def _words(values: Iterable[Any]) -> str:
     named = sorted(word for word in words if any(map(str.isalpha, word)))
     some = f"{', '.join(map(repr, named[:3]))} {'counts' if len(named) == 1 else 'count'}"
     return f" ({some} as missing: rename what is a class)" if named else ""
+
+
+def _alike(name: str, classes: Sequence[str]) -> list[str]:
+    """Which classes may be one that was written in several ways."""
+    written: dict[str, list[str]] = {}
+    for each in classes:
+        written.setdefault("".join(each.casefold().split()), []).append(each)
+    alike = [ways for ways in written.values() if len(ways) > 1]
+    some = "; ".join(", ".join(repr(shortened(each, 40)) for each in ways[:3]) for ways in alike[:3])
+    text = f"classes of {name!r} differ in capitals or blanks alone ({some}): if they are the same, write them alike"
+    return [text] if alike else []
 
 
 def _lopsided(name: str, classes: Sequence[str], values: NDArray[Any]) -> list[str]:
