@@ -90,12 +90,12 @@ _SEPARATORS, _COMMAS = re.compile(r"\s*[;；؛|\n]\s*"), re.compile(r"\s*[,，�
 
 def labels_in(text: str, *, commas: bool = True) -> set[str]:
     """The labels that a text lists; `commas` separate them where nothing else does."""
-    values = reading.json_values(text)
-    if values and isinstance(values[-1], list):
+    if (values := reading.json_values(text)) and isinstance(values[-1], list):
         return {reading.plain(str(value)) for value in values[-1]}
     commas = commas and _SEPARATORS.search(text.strip()) is None
     parts = (_COMMAS if commas else _SEPARATORS).split(text)
-    return {reading.plain(part.lstrip("-*•· ")) for part in parts if reading.plain(part)}
+    bare = (re.sub(r"\A(?:[-*•· ]|[0-9]{1,2}[.)] )+", "", part) for part in parts)  # of a list with bullets or numbers
+    return {reading.plain(part) for part in bare} - {""}
 
 
 @dataclass(frozen=True)
