@@ -80,7 +80,7 @@ class Labels:
 
     def _right(self, problem: Problem) -> set[str]:
         if isinstance(problem.answer, list | tuple):
-            return {reading.plain(answer) for answer in _answers(problem)}
+            return labels_in(reading.as_json(_answers(problem)))
         return labels_in(str(problem.answer))
 
 
@@ -91,11 +91,11 @@ _SEPARATORS, _COMMAS = re.compile(r"\s*[;；؛|\n]\s*"), re.compile(r"\s*[,，�
 def labels_in(text: str, *, commas: bool = True) -> set[str]:
     """The labels that a text lists; `commas` separate them where nothing else does."""
     if (values := reading.json_values(text)) and isinstance(values[-1], list):
-        return {reading.plain(str(value)) for value in values[-1]}
-    commas = commas and _SEPARATORS.search(text.strip()) is None
-    parts = (_COMMAS if commas else _SEPARATORS).split(text)
-    bare = (re.sub(r"\A(?:[-*•· ]|[0-9]{1,2}[.)] )+", "", part) for part in parts)  # of a list with bullets or numbers
-    return {reading.plain(part) for part in bare} - {""}
+        parts = list(map(str, values[-1]))
+    else:
+        commas = commas and _SEPARATORS.search(text.strip()) is None
+        parts = (_COMMAS if commas else _SEPARATORS).split(text)
+    return {reading.plain(re.sub(r"\A(?:[-*•· ]|[0-9]{1,2}[.)] )+", "", part)) for part in parts} - {""}
 
 
 @dataclass(frozen=True)

@@ -435,6 +435,8 @@ def test_code_must_give_json_values_and_true_is_not_one() -> None:
         ("bug; ui", "- ui\n- bug", 1, 1),
         ("bug; ui", "1. ui\n2) bug", 1, 1),
         ("1. FC Köln; 2", "2; 1. FC Köln", 1, 1),
+        (["1. FC Köln", "2"], "2; 1. FC Köln", 1, 1),
+        (["1. FC Köln", "2"], '["2", "1. FC Köln"]', 1, 1),
         ("bug; ui", 'Sure: ["ui", "bug"]', 1, 1),
         ("bug; ui", "bug", 0, 0.5),
         ("bug; ui", "bug; ui; slow", 0, 2 / 3),
