@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from fanfold.ledger import Insert, RunJournal
 from fanfold.ledger.commits import Then
 from fanfold.schedule import Schedule
 from fanfold.search_loop import Cell, Rules, SearchLoop
-from fanfold.strategy import Strategy, revived
+from fanfold.strategy import Strategy
 from fanfold.tally import Tally
 from fanfold.types import Outcome, Result, Trial
 
@@ -66,10 +66,16 @@ class RefillJournal(RunJournal):
         self._spent: dict[tuple[int, int], float] = {}
 
     def failed_cells(
-        self, kinds: Collection[str] | None, strategy: Strategy[Any], rules: Rules, *, named_here: bool = True
+        self,
+        kinds: Collection[str] | None,
+        candidate: Callable[[int, Any], Any],
+        rules: Rules,
+        *,
+        named_here: bool = True,
     ) -> list[Cell[Any]]:
         """The cells to evaluate again: those that failed (with one of these kinds), except those of dropped trials.
 
+        `candidate` gives that of a trial by its number and its recorded value.
         Kinds that were `named_here`, and not for a run that this one belongs to, must be among those that failed.
         """
         rows = self.failed_rows()
@@ -80,7 +86,7 @@ class RefillJournal(RunJournal):
         for number, position, failure, cost, text, origin in rows:
             if kinds is None or failure in kinds:
                 self._spent[number, position] = cost
-                trial = Trial(number, revived(strategy, self.ledger.value(text)), self.ledger.origin(origin))
+                trial = Trial(number, candidate(number, self.ledger.value(text)), self.ledger.origin(origin))
                 previous = self.ledger.outcomes(self.run, number).get(position - 1) if position else None
                 cells.append(Cell(trial, text, position, rules.cases[position], previous))
         return cells

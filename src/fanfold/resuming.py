@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,7 +18,7 @@ from fanfold.natural import Negated
 from fanfold.schedule import Schedule
 from fanfold.search_loop import Rules, SearchLoop
 from fanfold.snapshots import Checkpoint, Told, Unsaved, saves, take_over, unsaved
-from fanfold.stop import Rule
+from fanfold.stop import MaxTrials, Rule
 from fanfold.strategy import Strategy, revived
 from fanfold.tally import Tally
 from fanfold.types import Outcome, Result, Trial
@@ -67,6 +68,49 @@ def search_of(
     many = journal.recorded_told >= MANY or (unused and journal.recorded_told > 0)
     remark = f"{journal.recorded_told:,} told trials are replayed from the first: {reason}"
     return Resumed(search, remark=remark if many else None)
+
+
+def candidates_of(study: Study[Any], journal: RunJournal, search: SearchLoop[Any]) -> Callable[[int, Any], Any]:
+    """Gives the candidate of a failed trial, by its number and its recorded value, as the strategy asked for it.
+
+    A search that was taken over makes it of the value.  Any other is replayed first: the class of a candidate is
+    known to its strategy alone.
+    """
+    if search.tally.asked:
+        return lambda number, value: revived(search.strategy, value)
+    asked = functools.cache(lambda: _asked(study, journal, {row[0] for row in journal.failed_rows()}))
+    return lambda number, value: asked()[number]
+
+
+class _ReplayJournal(RunJournal):
+    """Checks what a replay asks and is told, and writes nothing."""
+
+    def told(self, order: int, result: Result[Any]) -> None:
+        if order < self.recorded_told:
+            super().told(order, result)
+
+    def amended(self, result: Result[Any]) -> None:
+        """It is written already."""
+
+    def keep(self, checkpoint: Checkpoint, elapsed: float) -> None:
+        """The search that follows makes its own."""
+
+
+def _asked(study: Study[Any], journal: RunJournal, wanted: Collection[int]) -> dict[int, Any]:
+    """The candidates of some recorded trials, as the strategy asks for them when it is told what it was told then."""
+    journal = _ReplayJournal(journal.ledger, journal.run, journal.commits, journal.basis)
+    strategy, schedule = _begun(study)
+    record = Record(0, deque(journal.script()), journal.asked_after())
+    # No trial beyond the record is asked for.
+    search = SearchLoop(strategy, schedule, _rules(study, MaxTrials(journal.recorded), lambda: 0.0), journal, record)
+    found, cells = dict[int, Any](), deque(search.start())
+    while len(found) < len(wanted) and (cells or (cells := deque(search.idle()))):
+        cell = cells.popleft()
+        if cell.trial.number in wanted:
+            found[cell.trial.number] = cell.trial.candidate
+        if (outcome := journal.recall(cell.trial.number).get(cell.position)) is not None:
+            cells.extend(search.arrive(cell, outcome))
+    return found
 
 
 def _begun(study: Study[Any]) -> tuple[Strategy[Any], Schedule]:

@@ -40,7 +40,7 @@ from fanfold.money import Budget
 from fanfold.natural import natural_progress, natural_result, natural_watcher
 from fanfold.refill import Refill, RefillJournal, kinds_of
 from fanfold.remote import Remote
-from fanfold.resuming import Resumed, search_of
+from fanfold.resuming import Resumed, candidates_of, search_of
 from fanfold.run_options import RunOptions
 from fanfold.run_result import Run as Run
 from fanfold.search_loop import SearchLoop
@@ -173,8 +173,7 @@ class Start:
         def fresh(journal: RunJournal) -> Resumed:
             return search_of(self.study, remote.raised(self.rule), journal, clock, self.watch, self.options.replay)
 
-        resumed = fresh(journal)
-        search = resumed.search
+        search = (resumed := fresh(journal)).search
         self._announce(journal)
         if resumed.remark is not None:
             self._emit(Notice(resumed.remark))
@@ -182,7 +181,8 @@ class Start:
         if self.options.retry_failed:
             again = RefillJournal(journal, search.schedule)
             kinds, part = kinds_of(self.options.retry_failed), "belongs_to" in (self.options.meta or {})
-            cells = again.failed_cells(kinds, search.strategy, search.rules, named_here=not part)
+            asked = candidates_of(self.study, journal, search)
+            cells = again.failed_cells(kinds, asked, search.rules, named_here=not part)
             if cells or not part:
                 self._emit(Notice(f"{len(cells)} failed evaluation(s) are made again"))
             if cells:

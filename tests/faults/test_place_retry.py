@@ -16,7 +16,21 @@ from typing import Any
 import pytest
 from searches import SPACE, score_of
 
-from fanfold import Case, Failed, Genetic, Ledger, MaxTrials, Ok, Racing, Random, Study, Sweep
+from fanfold import (
+    Case,
+    Failed,
+    Genetic,
+    Halving,
+    Ledger,
+    MaxEvaluations,
+    MaxTrials,
+    Ok,
+    Racing,
+    Random,
+    Strategy,
+    Study,
+    Sweep,
+)
 from fanfold.errors import CallFailed, ConfigError, OnlyFailures
 from fanfold.events import Event, Notice
 from fanfold.running import Run
@@ -106,6 +120,51 @@ def test_in_place_of_failures_come_results_and_the_search_stays_as_it_was(which:
     assert (replayed.trace, replayed.best) == (retried.trace, retried.best)
     assert replayed.progress.failures == retried.progress.failures
     assert replayed.progress.cost == pytest.approx(retried.progress.cost)
+
+
+@dataclass(frozen=True)
+class Point:
+    x: float
+    near: Path
+
+
+class Points(Strategy[Point]):
+    """Proposes objects, whose class no ledger knows; some trials are open when a run ends."""
+
+    window = 5
+
+    def ask(self, n: int) -> list[Point]:
+        return [Point(self.rng.random(), Path("here")) for _ in range(n)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options", [{}, {"in_order": False}, {"schedule": Halving(eta=2, cohort=5)}, {"schedule": Racing(bounds=(0, 1))}]
+)
+def test_a_failed_candidate_that_is_an_object_is_evaluated_again_as_one(
+    options: dict[str, Any], tmp_path: Path
+) -> None:
+    down = True
+
+    def evaluate(candidate: Point, case: Case) -> float:
+        if down and candidate.x > 0.3 and case.data == 2:
+            raise OSError("the line is down")
+        return candidate.x * len(candidate.near.parts) - case.data / 100
+
+    def run(name: str, **more: Any) -> Run[Any]:
+        study = Study(Points(), evaluate, cases=range(3), stop=MaxEvaluations(41), **options)
+        evaluate.fingerprint = "the same"  # type: ignore[attr-defined]
+        return study.run("inline", ledger=tmp_path / "ledger.db", run=name, max_failures=None, **more)
+
+    before = run("it")
+    assert before.progress.failures > 1
+    first = [result.score for result in before.results()]
+    down = False
+    after = run("it", retry_failed=True)
+    assert failed(list(after.results())) == 0 and isinstance(after.best.candidate, Point)
+    if "schedule" not in options:
+        assert [result.score for result in after.results()] == [result.score for result in run("whole").results()]
+    assert None in first and run("it").trace == after.trace
 
 
 @pytest.mark.slow
