@@ -66,6 +66,8 @@ class Prompt:
     after: str
     #: Of a prompt that shows each input the examples most like it: all of it, as data.
     template: Mapping[str, Any] | None = None
+    #: What is sent beside it and the settings of the task: biases on the tokens that begin an answer.
+    extra: Mapping[str, Any] | None = None
 
     def text(self, input: str) -> str:
         return filled(self.template or {"before": self.before, "after": self.after}, input)
@@ -73,7 +75,8 @@ class Prompt:
     @classmethod
     def filling(cls, template: Mapping[str, Any]) -> Prompt:
         """The prompt that a search of ours found, as its summary describes it."""
-        return cls(template["before"], template["after"], template if "nearest" in template else None)
+        whole = template if "nearest" in template else None
+        return cls(template["before"], template["after"], whole, template.get("extra"))
 
     @classmethod
     def of(cls, text: str) -> Prompt:
@@ -264,6 +267,7 @@ METHODS: Mapping[str, Callable[[Job, CountedModel], Prompt]] = {
 def scored(job: Job, prompt: Prompt, problems: Sequence[Problem], counted: CountedModel) -> list[float]:
     """What the task's grader gives each problem, asked with this prompt."""
     model, settings = counted.model(), job.settings(job.work.labels[0])
+    settings |= {"extra": prompt.extra} if prompt.extra else {}
 
     async def every() -> list[float]:
         texts = [prompt.text(problem.input) for problem in problems]

@@ -58,6 +58,8 @@ def prompt(name: str, form: str, given: str | None, ledger: str) -> None:
     text = _outline(found) if given is None else summary.prompt(given)
     if (parts := found.get("form")) and given is None and not machine_readable():
         echo(f"note: the input has several parts, each on a line: {parts!r}", err=True)
+    if found.get("extra") and form != "python" and not machine_readable():
+        echo("note: what was scored was also asked with logit_bias, which --as python and --json name", err=True)
     if machine_readable():
         print_json({"prompt": text, **found})
     elif form == "python":
@@ -74,7 +76,7 @@ def _outline(found: dict[str, Any]) -> str:
 
 
 def _module(found: dict[str, Any]) -> str:
-    settings = {name: found[name] for name in ("model", "max_tokens", "temperature", "stop")}
+    settings = {name: found[name] for name in ("model", "max_tokens", "temperature", "stop", "extra") if name in found}
     lines = ['"""A prompt that `fanfold run prompts` found."""', ""]
     lines += [f"{name.upper()} = {value!r}" for name, value in settings.items()]
     around = [found["before"], *found["after"].split("{input}")]

@@ -53,7 +53,8 @@ class Genome:
     A clause is a text of a sentence or so.  One that begins with a line break starts a new line of the head, and so
     does one that follows a clause without a closing mark; the others follow after a space.  `worked` are further
     examples, as input and reply: right answers of the model itself, with its reasoning.  With `nearest`, only so many
-    of the examples are shown: those most like the input, the most alike last.
+    of the examples are shown: those most like the input, the most alike last.  `biases` are sent with the request: how
+    much likelier each of these tokens is made, so that the model prefers no answer whatever it is asked.
     """
 
     role: tuple[str, ...] = ()
@@ -65,6 +66,7 @@ class Genome:
     # Not recorded where there are none, so that prompts recorded without them stay the same.
     worked: tuple[tuple[str, str], ...] | UnsetType = UNSET
     nearest: int | UnsetType = UNSET
+    biases: tuple[tuple[str, float], ...] | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         for name in (*SECTIONS, "examples", "labels"):
@@ -231,6 +233,7 @@ def _lines(genome: Genome) -> list[str]:
         lines.append(f"[examples] the {genome.nearest} most like the input")
     else:
         lines += [f"[example] {id}" for id in genome.examples]
+    lines += ["[calibrated]"] if genome.biases else []
     return lines + [f"[own answer] {shown.splitlines()[0]:.60}" for shown, _ in genome.worked or ()]
 
 

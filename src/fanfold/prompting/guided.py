@@ -11,6 +11,7 @@ from typing import Any
 from fanfold.encoding import encode
 from fanfold.prompting.beliefs import Beliefs, Features
 from fanfold.prompting.breeding import candidate_of, genome_of
+from fanfold.prompting.calibration import Calibration
 from fanfold.prompting.genome import SECTIONS, SLOT, Genome
 from fanfold.prompting.material import Material, broken_rules, mend
 from fanfold.prompting.operators import change_choice, varied
@@ -35,11 +36,18 @@ class GuidedPrompts(Strategy[Genome]):
     The first prompt shows all examples and says nothing else: what a search finds must be better than that.  `shots`
     gives input and answer of the problems that may be shown; `seeds` are prompts of the user's own, tried next.  Then
     all examples are shown under the first instruction of the material, and each input those most like it.
-    Every result teaches, also that of a prompt that was dropped after a few cases.
+    Every result teaches, also that of a prompt that was dropped after a few cases; with a `calibration`, what it would
+    have scored if the model preferred no answer.
     """
 
-    def __init__(self, material: Material, shots: Mapping[str, tuple[str, str]], seeds: Sequence[Genome] = ()) -> None:
-        self._material = material
+    def __init__(
+        self,
+        material: Material,
+        shots: Mapping[str, tuple[str, str]],
+        seeds: Sequence[Genome] = (),
+        calibration: Calibration | None = None,
+    ) -> None:
+        self._material, self._calibration = material, calibration
         self._answers = {id: answer for id, (_, answer) in shots.items()}
         self._kinds = len(set(self._answers.values()))
         self._labels = material.labels or (Genome().labels,)
@@ -58,7 +66,8 @@ class GuidedPrompts(Strategy[Genome]):
     @property
     def fingerprint(self) -> dict[str, Any]:
         """What the proposals depend on, besides what is told."""
-        return {"_material": self._material, "answers": encode(self._answers), "opening": encode(self._opening)}
+        parts = {"_material": self._material, "answers": encode(self._answers), "opening": encode(self._opening)}
+        return parts if self._calibration is None else {**parts, "calibration": self._calibration}
 
     def ask(self, n: int) -> list[Genome]:
         if not self._proposed:  # alone: what follows is compared with it from its first case on
@@ -67,9 +76,11 @@ class GuidedPrompts(Strategy[Genome]):
 
     def tell(self, result: Result[Genome]) -> None:
         self._told = True
+        genome = genome_of(result)
+        if self._calibration is not None:
+            result = self._calibration.calibrated(result)
         scores = [outcome.score for outcome in result.outcomes.values() if isinstance(outcome, Ok)]
         if scores:
-            genome = genome_of(result)
             mean = result.score if result.score is not None else sum(scores) / len(scores)
             self._beliefs.see(self.features(genome), mean, len(scores))
             self._numbers.setdefault(genome, result.number)

@@ -17,6 +17,7 @@ from fanfold.errors import ConfigError
 from fanfold.prompting.genome import Genome
 from fanfold.studies.prompts import PromptsConfig, study
 from fanfold.studies.prompts.against import course
+from fanfold.studies.prompts.history import SearchHistory
 from fanfold.studies.prompts.lineage import changes, lineage
 from fanfold.studies.prompts.shown import short_prompt
 from fanfold.tasks import Problem, load
@@ -44,7 +45,7 @@ def test_a_course_holds_what_the_search_would_have_returned_after_some_calls() -
         told(3, prompt("last"), 0.8),  # known after 32
     ]
     validated = {prompt("better"): told(0, prompt("better"), 0.7, 8)}
-    way = course("guided", results, prompt("better"), validated)
+    way = course("guided", SearchHistory(results), prompt("better"), validated)
     assert way.points == (
         (10, prompt("first")),
         (20, prompt("first")),

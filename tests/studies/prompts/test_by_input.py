@@ -207,7 +207,7 @@ def test_of_prompts_that_are_always_right_the_cheapest_wins(tmp_path: Path) -> N
 
     transport = SimulatedTransport(Simulator(SimulatorConfig(answer=answer)))
     knowing = replace(model("simulated/gpt-4o-mini"), connect=lambda: transport)
-    config = PromptsConfig(task=str(places(tmp_path / "places.csv")), calls=300)
+    config = PromptsConfig(task=str(places(tmp_path / "places.csv")), calls=300, model=("simulated/gpt-4o-mini",))
     run = study(config, make=lambda name: knowing).run("async:4")
     assert run.summary is not None and run.summary.figures["held_out"]["accuracy"] == 1.0
     tokens = {

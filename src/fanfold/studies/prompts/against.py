@@ -8,6 +8,7 @@ from typing import Any
 
 from fanfold.prompting.breeding import genome_of
 from fanfold.prompting.genome import Genome
+from fanfold.studies.prompts.history import SearchHistory
 from fanfold.summary import Curve, Section
 from fanfold.types import Result
 
@@ -30,26 +31,23 @@ class Course:
         return self.points[-1][1]
 
 
-def course(
-    name: str, results: Sequence[Result[Any]], winner: Genome, validated: Mapping[Genome, Result[Any]]
-) -> Course:
-    """What `results`, in the order of telling, would have led to after some of all calls.
+def course(name: str, search: SearchHistory, winner: Genome, validated: Mapping[Genome, Result[Any]]) -> Course:
+    """What a search, in the order of telling, would have led to after some of all calls.
 
     The best so far is the prompt with the highest score on all problems, before there is one the first of all.
     """
-    calls = cells(results) + cells(validated.values())
+    calls = cells(search.results) + cells(validated.values())
     marks = [round(calls * share) for share in MARKS]
     points: list[tuple[int, Genome]] = []
     made, best = 0, None
-    for result in results:
+    for result in search.results:
         made += len(result.outcomes)
         while marks and made > marks[0]:
             points += [] if best is None else [(marks[0], genome_of(best))]
             marks.pop(0)
         if best is None or (result.complete and (result.score or 0.0) > (best.score or 0.0)):
             best = result
-    train = next((result for result in results if result.complete and genome_of(result) == winner), None)
-    return Course(name, (*points, (calls, winner)), train, validated.get(winner))
+    return Course(name, (*points, (calls, winner)), search.training(winner), validated.get(winner))
 
 
 def cells(results: Iterable[Result[Any]]) -> int:

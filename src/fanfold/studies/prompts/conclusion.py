@@ -21,7 +21,7 @@ from fanfold.stats import paired
 from fanfold.strategies import Sweep
 from fanfold.strategies.pareto import fronts
 from fanfold.studies.prompts.against import Course, cells, course, held_out_curves
-from fanfold.studies.prompts.config import PromptsConfig
+from fanfold.studies.prompts.config import FINALISTS, PromptsConfig
 from fanfold.studies.prompts.evaluator import PromptsEvaluator, cases, expected
 from fanfold.studies.prompts.history import SearchHistory
 from fanfold.studies.prompts.lineage import lineage
@@ -63,7 +63,7 @@ class PromptsConclusion:
         return {"config": said, "problems": encode(self.split)}
 
     async def __call__(self, run: Run[Any], go: Go) -> Summary:
-        search = SearchHistory(list(run.results()))
+        search = SearchHistory(list(run.results()), self.evaluate.calibration)
         if not search.finalists(1):
             return Summary({"winner": None}, (Section("No winner", "no prompt was scored on all problems"),))
         winner, validated, regret = await self._winner(search, go)
@@ -110,7 +110,7 @@ class PromptsConclusion:
             *record_of(self.config.writer, search.results),
             *_code(self.task.grader),
             *self._front(search),
-            lineage(search.results, winner),
+            lineage(search.results if winner.biases else search.told, winner),
             Section("Ways of making prompts", "", ("way", "prompts", "better than the parent"), search.ways, brief=""),
         ]
         if first is not None and first != winner:
@@ -168,12 +168,12 @@ class PromptsConclusion:
         self, search: SearchHistory, winner: Genome, validated: Mapping[Genome, Result[Any]], go: Go
     ) -> list[Course]:
         """How this search and its rivals went, each with as many calls."""
-        courses = [course(self.config.kind, search.results, winner, validated)] if self.rivals else []
+        courses = [course(self.config.kind, search, winner, validated)] if self.rivals else []
         for name, rival in self.rivals.items():
-            history = SearchHistory(list((await go(name, rival)).results()))
+            history = SearchHistory(list((await go(name, rival)).results()), self.evaluate.calibration)
             if history.finalists(1):
                 best, scored, _ = await self._winner(history, go, f"{name}-")
-                courses.append(course(name, history.results, best, scored))
+                courses.append(course(name, history, best, scored))
         return courses
 
     async def _winner(
@@ -188,8 +188,10 @@ class PromptsConclusion:
         finalists = search.finalists(max(1, most))
         if len(finalists) == 1 or not self.split.validation:
             return finalists[0], {}, None
-        if search.baseline is not None and search.baseline not in finalists:
-            finalists = [*finalists[: most - 1], search.baseline]
+        # One of many may also be better as it was asked, without its biases.
+        plain = search.asked(finalists[0]) if most > FINALISTS else None
+        beside = [each for each in (plain, search.baseline) if each is not None and each not in finalists]
+        finalists = [*finalists[: most - len(beside)], *beside]
         validated = await self._scored(finalists, self.split.validation, f"{whose}validation", go)
         scores = {
             genome: [

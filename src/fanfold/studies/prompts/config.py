@@ -119,6 +119,11 @@ class PromptsConfig(Settings):
         None, "examples in a prompt, at most; none: 32, or as many of long ones as have room", least=0
     )
     by_input: bool = option(True, "try prompts, too, that show each input the examples most like it")
+    calibrate: bool | None = option(
+        None,
+        "take off by logit_bias what the model prefers to answer whatever it is asked; none: where answers are a "
+        "closed set and the model runs in this process",
+    )
     max_words: int = option(120, "words in a prompt besides its examples, at most")
     max_tokens: int | None = option(None, "tokens of a reply, at most; none: as the task says", least=1)
     temperature: float = option(0.0, "sampling temperature of the model", least=0)
@@ -171,6 +176,7 @@ class PromptsConfig(Settings):
             "rows": None,
             "show_train": False,
             "by_input": False,
+            "calibrate": False,
             **fields,
         }
 

@@ -19,6 +19,7 @@ from fanfold.models import Model, model
 from fanfold.models.catalogue import defined
 from fanfold.models.pricing import Price
 from fanfold.models.providers import free_model
+from fanfold.prompting.calibration import LISTED, OPENING, Calibration
 from fanfold.prompting.genome import MARK, Candidate, Genome, render
 from fanfold.prompting.material import Material, broken_rules, mend, rules_in_words
 from fanfold.prompting.writing import Unwritten, realise
@@ -77,6 +78,8 @@ class PromptsEvaluator:
     price: Price | None = None
     #: The room for long prompts, in tokens, of a model in this process.
     context: int | None = None
+    #: Has replies say how likely they were to begin with each label; only how a search learns depends on that.
+    calibration: Calibration | None = None
     _asked: dict[str, Model] = field(default_factory=dict, init=False, repr=False, compare=False)
     _first: FirstReplies = field(default_factory=lambda: FirstReplies(), init=False, repr=False, compare=False)
 
@@ -134,7 +137,7 @@ class PromptsEvaluator:
         asked, said = self.asked(name), self.settings(genome, name)
         text = render(genome.without(problem.id), problem.input, self.shots)
         try:
-            reply = await asked.generate(text, **said)
+            reply = await asked.generate(text, **said, **self._listed)
         except CallFailed as error:
             if error.kind != "bad-request" or not _is_about_prompt(str(error)):
                 raise
@@ -146,7 +149,10 @@ class PromptsEvaluator:
         data: dict[str, Any] = {"said": (grade.said or reply.text)[:KEPT], "tokens": reply.input_tokens}
         if (price := self.price or asked.price) is not None:
             data["price"] = price.cost(reply.input_tokens, reply.output_tokens)
-        if grade.score < 1.0 or self.writer:
+        opening = None if self.calibration is None else self.calibration.opening(reply)
+        if opening is not None:
+            data[OPENING] = opening
+        if grade.score < 1.0 or self.writer or opening is not None:
             data |= {"input": problem.input[:KEPT], "expected": expected(problem.answer)}
         if self.writer:
             data |= {"reply": reply.text.strip()[:LONGEST_REPLY], "feedback": grade.feedback[:LONGEST_REPLY]}
@@ -175,7 +181,14 @@ class PromptsEvaluator:
         said: dict[str, Any] = {"max_tokens": self.max_tokens or self.task.max_tokens, "temperature": self.temperature}
         if stop := self._stop(genome, raw=self.asked(name).raw):
             said["stop"] = stop
+        if genome.biases:
+            said["extra"] = {"logit_bias": dict(genome.biases)}
         return said
+
+    @property
+    def _listed(self) -> dict[str, Any]:
+        """What a request asks for besides its reply."""
+        return {} if self.calibration is None else {"logprobs": LISTED}
 
     def request(self, genome: Genome, name: str) -> dict[str, Any]:
         """Where a model is asked, and the parameters as its provider gets them: under its names, with room to reason.

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+from msgspec import UNSET
+
 from fanfold.prompting.breeding import credit, genome_of
+from fanfold.prompting.calibration import Calibration
 from fanfold.prompting.genome import Genome
 from fanfold.running import Run
 from fanfold.studies.prompts.objectives import accuracy, length
@@ -16,19 +20,22 @@ ALWAYS = 16
 
 
 class SearchHistory:
-    """The told trials of the search, read once."""
+    """The told trials of the search, read once.
 
-    def __init__(self, results: Sequence[Result[Any]]) -> None:
-        self.results = results
-        self.complete = [result for result in results if result.complete]
-        self._best: dict[Genome, Result[Any]] = {}
-        for result in self.complete:
-            self._best.setdefault(genome_of(result), result)
+    With a `calibration`, `results` are of the prompts with their biases; as they were asked, prompts are found, too.
+    """
+
+    def __init__(self, told: Sequence[Result[Any]], calibration: Calibration | None = None) -> None:
+        self.told = told
+        self.results = told if calibration is None else [calibration.calibrated(result) for result in told]
+        self.complete = [result for result in self.results if result.complete]
+        self._ranked = {genome_of(result): result for result in reversed(self.complete)}
+        self._best = {genome_of(result): result for result in reversed(told) if result.complete} | self._ranked
 
     @property
     def first(self) -> Genome | None:
         """The prompt the search began with: the best-scoring of the seeds would hide how weak they were."""
-        seeds = [result for result in self.results if (result.trial.origin or {}).get("by") == "seed"]
+        seeds = [result for result in self.told if (result.trial.origin or {}).get("by") == "seed"]
         return genome_of(seeds[0]) if seeds else None
 
     @property
@@ -42,11 +49,11 @@ class SearchHistory:
         return self._opened("nearest examples")
 
     def _opened(self, by: str) -> Genome | None:
-        return next((genome_of(each) for each in self.results if (each.trial.origin or {}).get("by") == by), None)
+        return next((genome_of(each) for each in self.told if (each.trial.origin or {}).get("by") == by), None)
 
     def any_training(self, genome: Genome) -> Result[Any] | None:
         """Its result on the problems of the search, also where it was dropped early."""
-        return self._best.get(genome) or next((each for each in self.results if genome_of(each) == genome), None)
+        return self._best.get(genome) or next((each for each in self.told if genome_of(each) == genome), None)
 
     @property
     def ways(self) -> tuple[tuple[Any, ...], ...]:
@@ -56,11 +63,15 @@ class SearchHistory:
 
     def finalists(self, count: int) -> list[Genome]:
         def standing(genome: Genome) -> tuple[float, float, int, int]:
-            result = self._best[genome]
+            result = self._ranked[genome]
             mean = accuracy(result)
             return -mean, -self.saving(genome, mean), len(genome.head().split()), result.number
 
-        return sorted(self._best, key=standing)[:count]
+        return sorted(self._ranked, key=standing)[:count]
+
+    def asked(self, genome: Genome) -> Genome:
+        """A prompt as the search asked it: without biases."""
+        return replace(genome, biases=UNSET) if genome.biases else genome
 
     def saving(self, genome: Genome, mean: float) -> float:
         """What decides between prompts that are always right: which takes fewer tokens; the more the better."""

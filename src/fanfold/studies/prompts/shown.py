@@ -191,6 +191,7 @@ def short_prompt(genome: Genome) -> str:
     """A prompt in two lines: its words, and how the problems are shown."""
     count = genome.shown
     examples = f"{count or 'no'} example{'' if count == 1 else 's'}{' most like the input' if genome.nearest else ''}"
+    examples += ", calibrated" if genome.biases else ""
     return "\n".join(
         [
             *genome.head().splitlines(),

@@ -9,11 +9,13 @@ from fanfold.capabilities import capabilities_of
 from fanfold.config import content
 from fanfold.errors import ConfigError
 from fanfold.models.naming import runs_here
+from fanfold.prompting.calibration import Calibration
 from fanfold.prompting.genome import Genome, Labels
 from fanfold.prompting.material import Material, Part, allowed, broken_rules, mend
 from fanfold.prompting.sketch import sketch_of
 from fanfold.studies.prompts.config import PromptsConfig
 from fanfold.tasks import Problem, Split, Task
+from fanfold.tasks.grading import Exact
 
 #: The most examples a prompt shows unless told otherwise, and the most characters they may have together.
 MOST_EXAMPLES, ROOM = 32, 5000
@@ -46,6 +48,26 @@ def material_of(config: PromptsConfig, task: Task, split: Split) -> Material:
     if broken := broken_rules(mend(words or Genome(labels=(pairs or (Genome().labels,))[0]), material), material):
         raise ConfigError(f"no prompt can keep the rules: {broken[0]}; give a clause, or pin a part, that does")
     return material
+
+
+def calibration_of(config: PromptsConfig, task: Task, split: Split) -> Calibration | None:
+    """How to take off what a model prefers to answer: of a closed set of answers, where the model says how likely each
+    was and takes biases on tokens by their text, as the models in this process do.
+    """
+    if config.calibrate is False:
+        return None
+    among = task.grader.among if isinstance(task.grader, Exact) else ()
+    lacking = [
+        "answers that are a closed set of labels" if len(among) < 2 else "",
+        "one model that runs in this process" if len(config.model) > 1 or not runs_here(config.model[0]) else "",
+        "--search guided or random" if config.kind not in ("guided", "random") else "",
+    ]
+    if missing := [what for what in lacking if what]:
+        if config.calibrate:
+            raise ConfigError(f"calibrate needs {' and '.join(missing)}: leave it out (--no-calibrate)")
+        return None
+    solved = (*split.examples, *split.train, *split.validation)
+    return Calibration.of(among, (problem.shown for problem in solved))
 
 
 def shown_by(config: PromptsConfig, split: Split) -> tuple[Problem, ...]:

@@ -14,6 +14,7 @@ from fanfold.models.naming import runs_here
 from fanfold.models.pricing import list_price
 from fanfold.models.providers import provider_names
 from fanfold.prompting.breeding import PromptBreeder
+from fanfold.prompting.calibration import Calibration
 from fanfold.prompting.genome import SLOT, Candidate
 from fanfold.prompting.guided import GuidedPrompts, RandomPrompts
 from fanfold.prompting.material import Material
@@ -32,6 +33,7 @@ from fanfold.studies.prompts.config import FINALISTS, PromptsConfig
 from fanfold.studies.prompts.evaluator import PromptsEvaluator, cases, shots
 from fanfold.studies.prompts.objectives import diversity, merit
 from fanfold.studies.prompts.space import (
+    calibration_of,
     first_prompts,
     least_room,
     local_context,
@@ -90,6 +92,7 @@ def study(
         material,
         None if config.price_as is None else list_price(config.price_as),
         local_context(config, task, split, material.most_examples),
+        calibration_of(config, task, split),
     )
     if config.kind in config.against:
         raise ConfigError(f"against names {config.kind}, which is the search itself: name another")
@@ -99,17 +102,17 @@ def study(
     return replace(
         _search(config, task, split, evaluate),
         conclude=PromptsConclusion(config, task, split, evaluate, rivals),
-        remarks=_remarks(config, task, split, material.most_examples),
+        remarks=_remarks(config, task, split, material.most_examples, calibrates=evaluate.calibration is not None),
     )
 
 
 def _search(config: PromptsConfig, task: Task, split: Split, evaluate: PromptsEvaluator) -> Study[Candidate]:
     """The search alone, without what is concluded from it."""
     return Study(
-        _strategy(config, task, split, evaluate.material),
+        _strategy(config, task, split, evaluate.material, evaluate.calibration),
         evaluate,
         cases(split.train, config.model),
-        schedule=_schedule(config),
+        schedule=_schedule(config, evaluate.calibration),
         stop=_stop(config, split),
         window=config.window or (None if config.steady else min(4, config.population)),
         in_order=not config.steady,
@@ -130,7 +133,9 @@ def _sizes(config: PromptsConfig, task: Task) -> dict[str, Size]:
     return task.sizes(examples=config.examples, train=train, validation=validation, held_out=config.held_out)
 
 
-def _remarks(config: PromptsConfig, task: Task, split: Split, fitting: int) -> tuple[str, ...]:
+def _remarks(
+    config: PromptsConfig, task: Task, split: Split, fitting: int, *, calibrates: bool = False
+) -> tuple[str, ...]:
     """What was inferred about a task from a file, and how few problems there are."""
     remarks = []
     if task.source and task.source != SETTINGS.get(task.name, {}).get("source"):
@@ -139,6 +144,11 @@ def _remarks(config: PromptsConfig, task: Task, split: Split, fitting: int) -> t
         remarks.append(
             f"{task.grader} gives 0 to the right answer of problem {problem.id!r} ({problem.shown!r:.60}): it is "
             "called with the reply and the problem, whose answer is problem.answer"
+        )
+    if calibrates:
+        remarks.append(
+            "which labels the model prefers whatever it is asked is told from its replies, and taken off by logit_bias "
+            "(--no-calibrate)"
         )
     if config.calls is not None:
         search = searching(config, split)
@@ -228,25 +238,29 @@ def _guarded(task: Task, unsafe: bool) -> Task:
     return task
 
 
-def _schedule(config: PromptsConfig) -> Schedule:
+def _schedule(config: PromptsConfig, calibration: Calibration | None) -> Schedule:
     kind = config.schedule or ("paired" if config.guided else "racing")
     schedule: Schedule = AllCases()
     if kind == "racing":
         schedule = Racing(config.error, step=config.step or 4)
     elif kind == "paired":
         scarce = config.calls is not None and config.calls <= SCARCE
-        schedule = PairedDropping(config.step or (1 if scarce else 4), margin=1.0 if scarce else 2.0)
+        step = 1 if scarce and calibration is None else 4  # a preference is not told from a single reply
+        value = None if calibration is None else calibration.scores
+        schedule = PairedDropping(config.step or step, margin=1.0 if scarce else 2.0, value=value)
     return Acceptance(schedule) if config.kind == "reflective" else schedule
 
 
-def _strategy(config: PromptsConfig, task: Task, split: Split, material: Material) -> Strategy[Any]:
+def _strategy(
+    config: PromptsConfig, task: Task, split: Split, material: Material, calibration: Calibration | None
+) -> Strategy[Any]:
     shown = shown_by(config, split)
     if config.guided:
         labels = task.labels[0] if task.labels else None
         first = first_prompts(config, task.seeds[:1], material, labels)
         if config.kind != "reflective":
             kind = RandomPrompts if config.kind == "random" else GuidedPrompts
-            return kind(material, shots(shown), first)
+            return kind(material, shots(shown), first, calibration)
         return ReflectivePrompts(
             first,
             writable=(WORDS,),
