@@ -143,6 +143,22 @@ def test_a_start_that_the_evaluator_refuses_is_said_with_its_traceback(folder: P
     assert "fails for the text that the search starts from" in said and "KeyError: 'answer'" in said
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["{python} score.py {{file}}", "sh -c '{python} score.py {{file}} | tail -1'"])
+def test_a_search_does_not_continue_when_the_script_of_its_command_was_changed(folder: Path, form: str) -> None:
+    script = "import sys\nprint(-len(open(sys.argv[1]).read()))\n"
+    (folder / "score.py").write_text(script)
+    command = form.format(python=sys.executable)
+    words = ("run", "evolve", "--file", "solver.py", "--evaluator", command, *WRITER, "--calls", "6", "--run", "it")
+    fanfold(*words, "--executor", "threads:1")
+    (folder / "score.py").write_text(script.replace("-len", "len"))
+    for again in ((*words, "--executor", "threads:1"), ("resume", "it", "--trust")):
+        said = fanfold(*again, code=4).stderr
+        assert "its study has changed" in said and "score.py" in said and "--accept-changes" in said
+    (folder / "score.py").write_text(script)
+    fanfold("resume", "it", "--trust")
+
+
 def test_the_goal_may_be_the_text_of_a_file(folder: Path) -> None:
     (folder / "goal.txt").write_text("Make it short.")
     fanfold(*RUN, *WRITER, "--calls", "4", "--executor", "threads:1", "--goal", "@goal.txt")

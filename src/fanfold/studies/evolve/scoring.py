@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import json
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fanfold.encoding import digest
 from fanfold.errors import ConfigError
 from fanfold.executors.base import is_coroutine_function
 from fanfold.files import load_function
@@ -27,6 +29,8 @@ _SCORES = ("score", "combined_score")
 _WORDS = ("feedback", "text_feedback")
 #: What the first argument of an evaluator is called that reads a file; a `dockerfile` or a `profile` is a text.
 _OF_FILES = re.compile(r"(?:.*_)?(?:path|file|filename|filepath)")
+#: How the files of compiled programs begin, on Linux and on macOS.
+_PROGRAMS = (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe")
 #: Signs that only a shell understands.
 _SHELL = re.compile(r"[|&;]{1,2}|[0-9&]?[<>]{1,2}(&[0-9])?")
 
@@ -77,6 +81,8 @@ class Command:
     """
 
     command: str
+    #: The files that it names, such as a script, with what identifies their content: a run continues with the same.
+    files: str = ""
 
     @property
     def misread(self) -> str:
@@ -111,10 +117,9 @@ def load_evaluator(named: str) -> Callable[..., Any]:
     """The evaluator that a text names: `score.py`, `score.py:function`, or a command with `{file}` in it."""
     if "{file}" in named or "{folder}" in named:
         try:
-            shlex.split(named)
+            return Command(named, _files_in(named))
         except ValueError as error:
             raise ConfigError(f"evaluator {named!r} is not a command: {error}") from None
-        return Command(named)
     path = named.partition(":")[0]
     if not path.endswith(".py") or (" " in path and not Path(path).exists()):
         raise ConfigError(
@@ -132,6 +137,16 @@ def _loaded(named: str, file: Path, changed: int) -> Callable[..., Any]:
     Loaded again, the module would be another one, and its classes and functions no longer those that pickle finds.
     """
     return load_function(named, "evaluate", "def evaluate(text) -> score")
+
+
+def _files_in(command: str) -> str:
+    """The files that a command names, also inside what it gives to a shell; programs such as Python do not count."""
+    found: dict[str, str] = {}
+    for name in [part for word in shlex.split(command) for part in (word, *word.split())]:
+        with contextlib.suppress(OSError, ValueError):
+            if Path(name).is_file() and not (content := Path(name).read_bytes()).startswith(_PROGRAMS):
+                found[name] = digest(content).hex()[:12]
+    return ", ".join(f"{name} {content}" for name, content in found.items())
 
 
 def read_result(value: Any) -> Outcome:
