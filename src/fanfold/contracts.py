@@ -49,6 +49,18 @@ def check_evaluator(evaluate: Any, shared: Mapping[str, Any]) -> None:
         check_call(block, "evaluate_block", ("cells",), shared)
 
 
+def check_conclude(conclude: Any) -> None:
+    """Refuse what cannot be awaited with a run, before the run is over."""
+    if conclude is None:
+        return
+    if not callable(conclude):
+        raise ConfigError(f"conclude must be a function or None, not {conclude!r}")
+    function = inspect.unwrap(conclude)
+    if inspect.isfunction(function) and not inspect.iscoroutinefunction(function):
+        raise ConfigError(f"conclude must be a coroutine function, and {name_of(function)} is not: make it `async def`")
+    check_call(conclude, "conclude", ("run", "go"))
+
+
 def _check_returns(function: Any, what: str) -> None:
     for called in (function, getattr(type(function), "__call__", None)):  # noqa: B004
         if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):

@@ -13,7 +13,7 @@ from numbers import Real
 from typing import Any, Concatenate, Generic
 
 from fanfold.cards import card
-from fanfold.contracts import check_evaluator, check_strategy
+from fanfold.contracts import check_conclude, check_evaluator, check_strategy
 from fanfold.display import display
 from fanfold.encoding import derive_seed, encode
 from fanfold.errors import ConfigError, check_whole
@@ -99,9 +99,9 @@ class Study(Generic[C]):
         for name in ("in_order", "minimize"):
             if isinstance(getattr(self, name), str):
                 raise ConfigError(f"{name} must be True or False, not {getattr(self, name)!r}")
-        for name in ("conclude", "shown"):
-            if not (getattr(self, name) is None or callable(getattr(self, name))):
-                raise ConfigError(f"{name} must be a function or None, not {getattr(self, name)!r}")
+        check_conclude(self.conclude)
+        if not (self.shown is None or callable(self.shown)):
+            raise ConfigError(f"shown must be a function or None, not {self.shown!r}")
         if self.objective is not None and not (isinstance(self.objective, str) and self.objective):
             raise ConfigError(f"objective must be the name of a score that evaluate returns, not {self.objective!r}")
         check_whole(self.retries, "retries", 0)

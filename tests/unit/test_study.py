@@ -611,6 +611,7 @@ def test_an_evaluator_may_be_anything_that_takes_a_candidate_and_a_case(evaluate
         (lambda: genetic(aggregate=lambda scores: None).run(), "aggregate must give one number, not None"),
         (lambda: genetic(minimize=True, aggregate=lambda scores: "low").run(), "one number, not 'low'"),
         (lambda: sweep(bowl, conclude=5), "conclude must be a function or None"),
+        (lambda: sweep(bowl, conclude=lambda run, go: None), "conclude must be a coroutine function"),
         (lambda: sweep(bowl, shown="best"), "shown must be a function"),
         (lambda: sweep(bowl, minimize="no"), "minimize must be True or False, not 'no'"),
         (lambda: sweep(bowl, in_order="no"), "in_order must be True or False, not 'no'"),
