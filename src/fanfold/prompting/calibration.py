@@ -11,6 +11,7 @@ from typing import Any, Self, TypeAlias
 from fanfold.calls import Reply
 from fanfold.prompting.breeding import genome_of
 from fanfold.prompting.genome import Genome
+from fanfold.schedules import PairedDropping
 from fanfold.types import Ok, Result
 
 #: Likely tokens that a reply lists in each place.
@@ -130,6 +131,19 @@ class Calibration:
         if len(begun) != 1 or (len(text) < LETTERS and text != self.labels[begun[0]]):
             return None
         return begun[0]
+
+
+@dataclass(eq=False)
+class CalibratedDropping(PairedDropping):
+    """Compares prompts by what they score without the model's preference."""
+
+    calibration: Calibration = Calibration((), ())
+
+    def worth(self, outcomes: Sequence[Ok]) -> Sequence[float]:
+        return self.calibration.scores(outcomes)
+
+    def tell(self, result: Result[Any]) -> None:
+        super().tell(self.calibration.calibrated(result))
 
 
 def _opening(outcome: Ok) -> Opening | None:

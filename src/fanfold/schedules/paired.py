@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,14 +25,10 @@ class PairedDropping(Schedule):
     keep everybody out.  Before there is a best, a candidate that scores nothing
     on its first chunk is dropped, except the very first.  A dropped candidate gets the best's mean plus its own mean
     difference to it.  A failed case drops its candidate without a score.
-
-    `value` says what the outcomes of a candidate are worth where that is not their scores: some are worth more or less
-    beside others.
     """
 
     step: int = 4
     margin: float = 2.0
-    value: Callable[[Sequence[Ok]], Sequence[float]] | None = None
     _seed: int = field(default=0, init=False, repr=False)
     _best: float = field(default=-math.inf, init=False, repr=False)
     _leader: Mapping[str, float] = field(default_factory=dict, init=False, repr=False)
@@ -60,13 +56,10 @@ class PairedDropping(Schedule):
 
     def tell(self, result: Result[Any]) -> None:
         self._open.settled(result.number)
-        if not result.complete or result.score is None:
-            return
-        outcomes = {case: outcome for case, outcome in result.outcomes.items() if isinstance(outcome, Ok)}
-        scores = dict(zip(outcomes, self._worth([*outcomes.values()])))
-        score = result.score if self.value is None or not scores else math.fsum(scores.values()) / len(scores)
-        if score > self._best and any(scores.values()):  # behind one that is never right nobody would ever fall
-            self._best, self._leader = score, scores
+        if result.complete and result.score is not None and result.score > self._best:
+            scores = {case: outcome.score for case, outcome in result.outcomes.items() if isinstance(outcome, Ok)}
+            if any(scores.values()):  # behind one that is never right nobody would ever fall
+                self._best, self._leader = result.score, scores
 
     def _paired(self, trial: Trial[Any], cases: Sequence[Case], leader: Mapping[str, float]) -> Plan:
         order = list(cases)
@@ -80,7 +73,7 @@ class PairedDropping(Schedule):
                 if isinstance(outcome, Failed):
                     return Dropped(f"case {case.id} failed: {outcome.kind}")
                 ran.append(outcome)
-            seen, scores, behind = len(ran), self._worth(ran), 0.0
+            seen, scores, behind = len(ran), self.worth(ran), 0.0
             for case, score in zip(order, scores):
                 behind += leader.get(case.id, 0.0) - score
             if seen == total:
@@ -93,5 +86,6 @@ class PairedDropping(Schedule):
                 return Dropped(f"behind after {seen} of {total} cases", score)
         return None
 
-    def _worth(self, outcomes: Sequence[Ok]) -> Sequence[float]:
-        return [outcome.score for outcome in outcomes] if self.value is None else self.value(outcomes)
+    def worth(self, outcomes: Sequence[Ok]) -> Sequence[float]:
+        """What the outcomes of a candidate count as, one by one: their scores, unless a subclass knows better."""
+        return [outcome.score for outcome in outcomes]

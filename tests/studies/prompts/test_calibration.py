@@ -26,7 +26,7 @@ from fanfold.models import Model, model
 from fanfold.models.http_exchange import Response
 from fanfold.models.local import known_models
 from fanfold.models.transport import Transport
-from fanfold.prompting.calibration import OPENING, Calibration
+from fanfold.prompting.calibration import OPENING, CalibratedDropping, Calibration
 from fanfold.prompting.genome import Genome, difference
 from fanfold.schedules import PairedDropping
 from fanfold.strategies import Sweep
@@ -124,7 +124,7 @@ def test_prompts_without_biases_are_recorded_as_before() -> None:
 
 
 def test_a_prompt_is_dropped_by_what_it_is_worth_beside_others() -> None:
-    schedule = PairedDropping(step=4, margin=1.0, value=TWO.scores)
+    schedule = CalibratedDropping(step=4, margin=1.0, calibration=TWO)
     schedule.begin(0)
     schedule.tell(result([answered(0.9, "fact"), answered(0.1, "opinion")] * 6))
     cases = [Case(str(at)) for at in range(12)]

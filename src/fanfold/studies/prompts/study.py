@@ -14,7 +14,7 @@ from fanfold.models.naming import runs_here
 from fanfold.models.pricing import list_price
 from fanfold.models.providers import provider_names
 from fanfold.prompting.breeding import PromptBreeder
-from fanfold.prompting.calibration import Calibration
+from fanfold.prompting.calibration import LEAST, CalibratedDropping, Calibration
 from fanfold.prompting.genome import SLOT, Candidate
 from fanfold.prompting.guided import GuidedPrompts, RandomPrompts
 from fanfold.prompting.material import Material
@@ -245,9 +245,11 @@ def _schedule(config: PromptsConfig, calibration: Calibration | None) -> Schedul
         schedule = Racing(config.error, step=config.step or 4)
     elif kind == "paired":
         scarce = config.calls is not None and config.calls <= SCARCE
-        step = 1 if scarce and calibration is None else 4  # a preference is not told from a single reply
-        value = None if calibration is None else calibration.scores
-        schedule = PairedDropping(config.step or step, margin=1.0 if scarce else 2.0, value=value)
+        margin = 1.0 if scarce else 2.0
+        if calibration is None:
+            schedule = PairedDropping(config.step or (1 if scarce else 4), margin)
+        else:  # a preference is not told from a single reply
+            schedule = CalibratedDropping(config.step or LEAST, margin, calibration)
     return Acceptance(schedule) if config.kind == "reflective" else schedule
 
 
