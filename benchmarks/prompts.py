@@ -30,6 +30,7 @@ from prompts_server import ENGINE, LOCAL, CountedModel, served, version_of
 from prompts_tasks import DATA, HAND, TASKS
 
 from fanfold.likeness import filled
+from fanfold.prompting.breeding import genome_of
 from fanfold.prompting.genome import Genome, render, template
 from fanfold.prompting.guided import RandomPrompts
 from fanfold.prompting.material import Material
@@ -163,10 +164,11 @@ class DrawnPrompts(RandomPrompts):
         return [self._next() for _ in range(n)]
 
 
-def searched_plainly(job: Job, counted: CountedModel) -> Prompt:
+def searched_plainly(job: Job, counted: CountedModel, calibrates: bool = False) -> Prompt:
     """Random search as in textbooks: each prompt is scored on all 20 problems, and the first of the best wins."""
     work = study(config_of(job, "random"), make=counted.model)
     evaluate: Any = work.evaluate
+    by_label = calibrates and evaluate.calibration is not None
     problems = (*job.split.train, *job.split.validation)
     plain = Study(
         DrawnPrompts(evaluate.material, evaluate.shots),
@@ -177,9 +179,15 @@ def searched_plainly(job: Job, counted: CountedModel) -> Prompt:
         name="random-plain",
     )
     run = plain.run(f"async:{IN_FLIGHT}")
-    best = run.best.candidate
+    results = [evaluate.calibration.calibrated(each) if by_label else each for each in run.results()]
+    best = genome_of(max((each for each in results if each.complete), key=lambda each: each.score))
     run.ledger.close()
-    return Prompt.filling(template(best, evaluate.shots))
+    return Prompt.filling(template(best, evaluate.shots) | evaluate.settings(best, LOCAL))
+
+
+def searched_plainly_calibrated(job: Job, counted: CountedModel) -> Prompt:
+    """The same prompts, and what the model prefers to answer is taken off: of them and of the winner."""
+    return searched_plainly(job, counted, calibrates=True)
 
 
 def all_examples(job: Job, _: CountedModel) -> Prompt:
@@ -253,6 +261,7 @@ METHODS: Mapping[str, Callable[[Job, CountedModel], Prompt]] = {
     "genetic": searched("genetic"),
     "random": searched("random"),
     "random-plain": searched_plainly,
+    "random-calibrated": searched_plainly_calibrated,
     "hand": hand_written,
     "examples": all_examples,
     f"examples{MORE}": all_examples,

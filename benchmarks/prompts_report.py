@@ -18,6 +18,7 @@ NAMES: Mapping[str, str] = {
     "genetic": "Fanfold, genetic",
     "random": "Fanfold without learning",
     "random-plain": "random prompts of our space, all scored",
+    "random-calibrated": "the same, calibrated",
     "hand": "best of five hand-written",
     "examples": "all eight examples, no search",
     "examples-16": "sixteen examples, no search",
