@@ -19,6 +19,7 @@ from fanfold.errors import ConfigError, MissingExtra
 from fanfold.files import write_files
 from fanfold.rl.agent import Agent
 from fanfold.rl.heads import Gaussian
+from fanfold.rl.images import apart, images_of
 from fanfold.rl.network import LOG_DEVIATION
 from fanfold.rl.policy import DEVIATION, FAR, MEAN, SHARE, Mlp
 from fanfold.rl.torch_policy import TorchPolicy, pytorch
@@ -152,9 +153,8 @@ def _whole(agent: Agent) -> tuple[Callable[[Any], Any], int]:
 
     def forward(seen: Any) -> Any:
         if spaces.image is not None:
-            channels, height, width = spaces.image
-            seen = seen.reshape((-1, height, width, channels) if policy.last else (-1, channels, height, width))
-            seen = (seen.permute(0, 3, 1, 2) if policy.last else seen) / (255.0 if bytes_seen else 1.0)
+            seen = images_of(seen, spaces.image, policy.last) / (255.0 if bytes_seen else 1.0)
+            seen = apart(seen, weights[MEAN], weights[DEVIATION]) if MEAN in facts else seen
         elif MEAN in facts:
             seen = ((seen - facts[MEAN]) / facts[DEVIATION]).clamp(-FAR, FAR)
             seen = seen * facts[SHARE] if SHARE in facts else seen

@@ -157,11 +157,14 @@ def normalised(weights: Arrays, seen: Array) -> Array:
     return (apart * weights[SHARE] if SHARE in weights else apart).astype(np.float32)
 
 
-def observed(weights: Arrays, rows: Array, visits: Array) -> Arrays:
-    """The weights with the mean and deviation of all observations so far and these, each met `visits` times."""
+def observed(weights: Arrays, rows: Array, visits: Array, within: Array | float = 0.0) -> Arrays:
+    """The weights with the mean and deviation of all observations so far and these, each met `visits` times.
+
+    Rows may be means of many numbers; `within` is then the variance of those.
+    """
     seen, share = rows.astype(np.float64), visits / visits.sum()
     mean = share @ seen
-    variance = share @ np.square(seen - mean)
+    variance = share @ (np.square(seen - mean) + within)
     before, count = float(weights[COUNT][0]), float(visits.sum())
     part = count / (before + count)
     apart = mean - weights[MEAN]

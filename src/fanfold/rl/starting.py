@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from fanfold.errors import ConfigError
 from fanfold.rl.agent import CARD, Agent, folder_of
-from fanfold.rl.policy import SHARE, Mlp, Policy
+from fanfold.rl.policy import Mlp, Policy
 from fanfold.rl.space_json import space_from_json
 from fanfold.running import Run
 from fanfold.tensors import Arrays, pack
@@ -68,5 +68,5 @@ def _check_network(agent: Agent, policy: Policy) -> None:
 
 
 def _shapes(weights: Arrays) -> dict[str, tuple[int, ...]]:
-    """Without what agents of earlier versions do not have: they learn on without it."""
-    return {name: array.shape for name, array in weights.items() if name != SHARE}
+    """Without what is remembered of observations: agents of earlier versions lack some, and learn without it."""
+    return {name: array.shape for name, array in weights.items() if not name.startswith("observation.")}

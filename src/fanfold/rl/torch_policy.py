@@ -29,8 +29,9 @@ import numpy as np
 from fanfold.errors import ConfigError, MissingExtra
 from fanfold.rl.experience import Experience
 from fanfold.rl.heads import MASKED, Array, Gaussian, Head
+from fanfold.rl.images import apart, images_of, moments
 from fanfold.rl.network import LOG_DEVIATION, SCALE
-from fanfold.rl.policy import MEAN, Shares, beside, identity_of, normalised, observed
+from fanfold.rl.policy import DEVIATION, MEAN, Shares, beside, identity_of, normalised, observed
 from fanfold.rl.ppo import Adam, Ppo, following, minibatches
 from fanfold.rl.spaces import Encoder
 from fanfold.tensors import Arrays
@@ -81,7 +82,8 @@ Network: TypeAlias = Callable[[Spaces], Any]
 class TorchPolicy:
     """A policy whose network is a module of PyTorch.  `device` is where it learns; it always plays on the CPU.
 
-    `last` says that an image's channels are its last dimension.
+    `last` says that an image's channels are its last dimension.  With `normalise` it sees rows in deviations from the
+    mean of all so far, and images so by channel.
     """
 
     make: Callable[[Spaces], Any]
@@ -110,7 +112,7 @@ class TorchPolicy:
             shape = encoder.image if len(encoder.image) == 3 else (1, *encoder.image)
             last = shape[2] < shape[0]
             image = (shape[2], *shape[:2]) if last else shape
-            policy = cls(make, Spaces(encoder.width, head, image), False, device, last)
+            policy = cls(make, Spaces(encoder.width, head, image), make is convolutions, device, last)
         policy._built()
         return policy
 
@@ -124,8 +126,8 @@ class TorchPolicy:
             torch.manual_seed(seed % 2**63)
             weights = _arrays(self._built())
         weights[SCALE] = np.array([0.0, 1.0])
-        normalise = self.normalise and self.spaces.image is None
-        return weights | beside(self.head, self.spaces.width, normalise, self.shares)
+        columns = self.spaces.image[0] if self.spaces.image else self.spaces.width
+        return weights | beside(self.head, columns, self.normalise, self.shares)
 
     def _built(self) -> Any:
         """A module that keeps the contract; what is wrong with it is said now."""
@@ -204,14 +206,16 @@ class TorchPolicy:
 
     def observations(self, weights: Arrays, rows: Array) -> Any:
         """Rows as the network sees them."""
-        torch, seen = pytorch(), np.array(rows[:, : self.spaces.width])
         if self.spaces.image is None:
-            return torch.from_numpy(normalised(weights, seen.astype(np.float32, copy=False)))
-        channels, height, width = self.spaces.image
-        scale = 255.0 if seen.dtype == np.uint8 else 1.0
-        shape = (-1, height, width, channels) if self.last else (-1, channels, height, width)
-        images = torch.from_numpy(seen).reshape(shape)
-        return (images.permute(0, 3, 1, 2) if self.last else images).to(torch.float32).div(scale).contiguous()
+            seen = np.array(rows[:, : self.spaces.width], np.float32)
+            return pytorch().from_numpy(normalised(weights, seen))
+        images = self._images(rows)
+        return images if MEAN not in weights else apart(images, weights[MEAN], weights[DEVIATION])
+
+    def _images(self, rows: Array) -> Any:
+        assert self.spaces.image is not None
+        seen = pytorch().from_numpy(np.array(rows[:, : self.spaces.width]))
+        return images_of(seen, self.spaces.image, self.last)
 
     def _read(self, own: Any, spread: Any, rows: Array) -> Any:
         """What the head reads, as a tensor."""
@@ -244,7 +248,14 @@ class TorchPolicy:
         return np.concatenate(outputs), np.concatenate(values)
 
     def observe(self, weights: Arrays, rows: Array, visits: Array) -> Arrays:
-        return observed(weights, rows[:, : self.spaces.width], visits) if MEAN in weights else weights
+        if MEAN not in weights:
+            return weights
+        if self.spaces.image is None:
+            return observed(weights, rows[:, : self.spaces.width], visits)
+        starts = range(0, len(rows), _TOGETHER)
+        found = [moments(self._images(rows[start : start + _TOGETHER])) for start in starts]
+        means, variances = (np.concatenate(each) for each in zip(*found))
+        return observed(weights, means, visits, variances)
 
     def learn(
         self, weights: Arrays, adam: Adam, experience: Experience, settings: Ppo, progress: float, seed: int

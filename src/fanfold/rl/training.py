@@ -164,7 +164,8 @@ def remarks_of(
 def _of_network(env: Environment, space: Any, policy: Policy, first: Array, device: str) -> Iterator[str]:
     """What does not suit a network, or what a network does not suit."""
     most = float(np.abs(first).max(initial=0.0))
-    if isinstance(policy, TorchPolicy) and policy.spaces.image and first.dtype != np.uint8 and most > 16:
+    plain = isinstance(policy, TorchPolicy) and policy.spaces.image and not policy.normalise
+    if plain and first.dtype != np.uint8 and most > 16:
         yield (
             f"{env.name} observes pictures with numbers up to {most:.3g}, which a network gets as they are: let them "
             "be bytes (uint8), which it gets between 0 and 1, or divide them"

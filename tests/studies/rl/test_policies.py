@@ -125,6 +125,13 @@ class Picture(Planted):
         return image
 
 
+class Kinds(Picture):
+    """The same as MiniGrid has it: bytes that number kinds, from 0 to 10."""
+
+    def shown(self) -> Any:
+        return (super().shown() // 25).astype(np.uint8)
+
+
 def learnt(kind: type[Planted], steps: int, policy: Any = None, **ppo: Any) -> float:
     """The mean of the last 60 episodes."""
     config = RlConfig("?", steps_per_update=512, total_steps=steps, ppo=StepPpo(learning_rate=3e-3, hidden=32, **ppo))
@@ -181,10 +188,16 @@ class Network(torch.nn.Module):  # type: ignore[misc, name-defined]
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "best", "policy"),
-    [(Several, 7.2, Network), (Continuous, 5.8, Network), (Masked, 7.2, Network), (Picture, 7.3, None)],
+    [
+        (Several, 7.2, Network),
+        (Continuous, 5.8, Network),
+        (Masked, 7.2, Network),
+        (Picture, 7.3, None),
+        (Kinds, 7.3, None),
+    ],
 )
 def test_networks_of_pytorch_learn(kind: type[Planted], best: float, policy: Any) -> None:
-    steps = {Picture: 6_000, Masked: 12_000, Continuous: 12_000}.get(kind, 8_000)
+    steps = {Picture: 6_000, Kinds: 6_000, Masked: 12_000, Continuous: 12_000}.get(kind, 8_000)
     assert learnt(kind, steps, policy, passes=6, minibatch=128) > best
 
 
@@ -332,6 +345,17 @@ def test_images_are_learnt_by_convolutions_and_rows_by_numpy() -> None:
     config = RlConfig("?")
     assert isinstance(chosen_policy(config, Environment.of(Picture)), TorchPolicy)
     assert chosen_policy(config, Environment.of(Planted)) == policy_for(Environment.of(Planted))
+
+
+def test_convolutions_see_bytes_of_any_size_in_deviations_by_channel() -> None:
+    policy = chosen_policy(RlConfig(), Environment.of(Kinds))
+    assert isinstance(policy, TorchPolicy)
+    rng, weights = np.random.default_rng(0), policy.initial(0)
+    rows = [rng.integers(0, most, (n, 18 * 18), np.uint8) for n, most in ((30, 3), (2000, 11))]
+    for some in rows:
+        weights = policy.observe(weights, some, np.ones(len(some)))
+    seen = policy.observations(weights, np.concatenate(rows)).numpy()
+    assert abs(seen.mean()) < 0.01 and abs(seen.std() - 1) < 0.01
 
 
 class Chances(Network):
