@@ -24,6 +24,7 @@ from fanfold.rl.config import RlConfig
 from fanfold.rl.environments import play, policy_for
 from fanfold.rl.failures import TooManyFailures
 from fanfold.rl.making import Environment
+from fanfold.rl.torch_policy import convolutions
 from fanfold.rl.training import study_of
 
 FILE = """
@@ -189,9 +190,13 @@ def test_pictures_of_large_numbers_are_said() -> None:
         def _seen(self) -> Any:
             return np.full((16, 16, 3), 255, self.observation_space.dtype)
 
-    (remark, _) = study_of(RlConfig(), Environment.of(Bright)).remarks
+    def own(spaces: Any) -> Any:
+        return convolutions(spaces)
+
+    (remark, _) = study_of(RlConfig(), Environment.of(Bright), own).remarks
     assert "pictures with numbers up to 255, which a network gets as they are: let them be bytes (uint8)" in remark
-    assert len(study_of(RlConfig(), Environment.of(Bright, {"kind": np.uint8})).remarks) == 1
+    assert len(study_of(RlConfig(), Environment.of(Bright, {"kind": np.uint8}), own).remarks) == 1
+    assert len(study_of(RlConfig(), Environment.of(Bright)).remarks) == 1, "ours normalises them"
 
 
 def test_numbers_too_large_for_their_differences_are_said() -> None:
