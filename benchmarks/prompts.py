@@ -166,9 +166,10 @@ class DrawnPrompts(RandomPrompts):
 
 def searched_plainly(job: Job, counted: CountedModel, calibrates: bool = False) -> Prompt:
     """Random search as in textbooks: each prompt is scored on all 20 problems, and the first of the best wins."""
-    work = study(config_of(job, "random"), make=counted.model)
+    config = dataclasses.replace(config_of(job, "random"), calibrate=None if calibrates else False)
+    work = study(config, make=counted.model)
     evaluate: Any = work.evaluate
-    by_label = calibrates and evaluate.calibration is not None
+    by_label = evaluate.calibration is not None
     problems = (*job.split.train, *job.split.validation)
     plain = Study(
         DrawnPrompts(evaluate.material, evaluate.shots),

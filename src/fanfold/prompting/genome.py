@@ -7,7 +7,7 @@ import functools
 import re
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -127,9 +127,14 @@ class Genome:
         """How many examples a model is shown."""
         return min(self.nearest or len(self.examples), len(self.examples))
 
-    def without(self, id: str) -> Genome:
-        """The prompt without this example: none is asked what it shows the answer of."""
-        return replace(self, examples=tuple(i for i in self.examples if i != id)) if id in self.examples else self
+    def without(self, id: str, fold: Collection[str] = ()) -> Genome:
+        """The prompt without this example, as none is asked what it shows the answer of, and without those of its fold.
+
+        What is left out for one problem alone gives its answer away: there is one less of its label.
+        """
+        if id not in self.examples:
+            return self
+        return replace(self, examples=tuple(each for each in self.examples if each != id and each not in fold))
 
     def head(self) -> str:
         """Role, instruction, cue and format as the model reads them."""

@@ -32,7 +32,9 @@ from fanfold.schedules import PairedDropping
 from fanfold.strategies import Sweep
 from fanfold.studies.prompts import PromptsConfig, study
 from fanfold.studies.prompts.objectives import oks
+from fanfold.studies.prompts.space import folds_of
 from fanfold.study import Study
+from fanfold.tasks import Problem, Split
 from fanfold.types import Case, Dropped, Ok, Result, Trial
 
 TWO = Calibration(("fact", "opinion"), (0.5, 0.5))
@@ -144,6 +146,16 @@ def test_a_prompt_is_dropped_by_what_it_is_worth_beside_others() -> None:
     assert goes_on([answered(0.4, "fact"), answered(0.05, "opinion")] * 6, with_value=True)
     assert not goes_on([answered(0.4, "fact"), answered(0.05, "opinion")] * 6, with_value=False)
     assert not goes_on([answered(0.05, "fact"), answered(0.4, "opinion")] * 6, with_value=True)
+
+
+def test_what_a_prompt_leaves_out_for_a_problem_does_not_tell_its_label() -> None:
+    problems = [Problem(str(at), f"text {at}", "fact" if at % 4 else "opinion") for at in range(40)]
+    folds = folds_of(Split((), tuple(problems[:24]), tuple(problems[24:]), ()))
+    genome, labels = Genome(examples=tuple(folds)), {problem.id: problem.shown for problem in problems}
+    left = {id: sorted(labels[each] for each in genome.without(id, folds[id]).examples) for id in map(str, range(40))}
+    assert all(texts == left["0"] for texts in left.values()) and left["0"].count("opinion") == 8
+    assert len(genome.without("0").examples) == 39 and genome.without("none of these") is genome
+    assert Genome(examples=("1", "2")).without("0", folds["0"]).examples == ("1", "2")
 
 
 # -- from the file to the export --------------------------------------------------------------------------------------

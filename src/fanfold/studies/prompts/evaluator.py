@@ -80,6 +80,8 @@ class PromptsEvaluator:
     context: int | None = None
     #: Has replies say how likely they were to begin with each label; only how a search learns depends on that.
     calibration: Calibration | None = None
+    #: Problems that are left out of a prompt together, when it is scored on one of them.
+    folds: Mapping[str, frozenset[str]] = field(default_factory=dict)
     _asked: dict[str, Model] = field(default_factory=dict, init=False, repr=False, compare=False)
     _first: FirstReplies = field(default_factory=lambda: FirstReplies(), init=False, repr=False, compare=False)
 
@@ -98,6 +100,7 @@ class PromptsEvaluator:
             "temperature": self.temperature,
             "stop": self.task.stop,
             **({"reasoning_effort": self.effort} if self.effort else {}),
+            **({"folds": encode({id: sorted(fold) for id, fold in self.folds.items()})} if self.folds else {}),
             **({"rules": self._rules} if self.material.ruled else {}),
             **({"defined": definitions} if (definitions := defined(*self.models, self.writer)) else {}),
         }
@@ -135,7 +138,8 @@ class PromptsEvaluator:
         problem = Problem(case.data["problem"], case.data["input"], case.data["answer"], case.data.get("note"))
         name = case.data.get("model", self.models[0])
         asked, said = self.asked(name), self.settings(genome, name)
-        text = render(genome.without(problem.id), problem.input, self.shots)
+        shown = genome.without(problem.id, self.folds.get(problem.id, ()))
+        text = render(shown, problem.input, self.shots)
         try:
             reply = await asked.generate(text, **said, **self._listed)
         except CallFailed as error:

@@ -20,6 +20,8 @@ from fanfold.tasks.grading import Exact
 #: The most examples a prompt shows unless told otherwise, and the most characters they may have together.
 MOST_EXAMPLES, ROOM = 32, 5000
 
+#: Parts in which problems are left out of the prompts that are scored on them.
+FOLDS = 5
 #: Characters for each token that a model has room for, above which a problem surely does not fit.
 SURELY = 7
 #: Tokens of a prompt and its reply that a local model has room for by default, and at most.
@@ -68,6 +70,13 @@ def calibration_of(config: PromptsConfig, task: Task, split: Split) -> Calibrati
         return None
     solved = (*split.examples, *split.train, *split.validation)
     return Calibration.of(among, (problem.shown for problem in solved))
+
+
+def folds_of(split: Split) -> dict[str, frozenset[str]]:
+    """The problems that prompts show and are scored on, in parts with about as many of every answer."""
+    problems = sorted((*split.train, *split.validation), key=lambda problem: problem.shown)
+    folds = [frozenset(problem.id for problem in problems[start::FOLDS]) for start in range(FOLDS)]
+    return {id: fold for fold in folds for id in fold}
 
 
 def shown_by(config: PromptsConfig, split: Split) -> tuple[Problem, ...]:

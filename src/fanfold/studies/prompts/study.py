@@ -35,6 +35,7 @@ from fanfold.studies.prompts.objectives import diversity, merit
 from fanfold.studies.prompts.space import (
     calibration_of,
     first_prompts,
+    folds_of,
     least_room,
     local_context,
     material_of,
@@ -76,7 +77,7 @@ def study(
         raise ConfigError(f"task must be a Task, not {type(task).__name__}: make one with fanfold.tasks.load(rows)")
     task = _guarded(task or _task(config), config.unsafe)
     split = task.split(config.seed, **_sizes(config, task))
-    material = material_of(config, task, split)
+    material, calibration = material_of(config, task, split), calibration_of(config, task, split)
     evaluate = PromptsEvaluator(
         task,
         shots(shown_by(config, split)),
@@ -92,7 +93,8 @@ def study(
         material,
         None if config.price_as is None else list_price(config.price_as),
         local_context(config, task, split, material.most_examples),
-        calibration_of(config, task, split),
+        calibration,
+        {} if calibration is None else folds_of(split),
     )
     if config.kind in config.against:
         raise ConfigError(f"against names {config.kind}, which is the search itself: name another")
