@@ -268,7 +268,7 @@ def usable(reply: Reply, model: str, parameters: Mapping[str, Any]) -> Reply:
 
     CallFailed where it is not what was asked for; it is paid, and stays in the ledger.
     """
-    if not reply.text and reply.finish == "length" and reply.reasoning_tokens:
+    if not reply.text and reply.finish == "length" and (reply.reasoning_tokens or reply.reasoning):
         raise CallFailed(
             "reasoning",
             f"{model} used all of its {reply.output_tokens} tokens to reason, and said nothing: raise max_tokens, or "
