@@ -122,8 +122,8 @@ class Job:
 # -- methods: each gives the prompt it finds ---------------------------------------------------------------------------
 
 
-def config_of(job: Job, search: str) -> PromptsConfig:
-    """The settings of `fanfold run prompts --task FILE --calls N --search SEARCH`."""
+def config_of(job: Job, search: str, calibrates: bool = False) -> PromptsConfig:
+    """The settings of `fanfold run prompts --task FILE --calls N --search SEARCH`; labels may be calibrated."""
     return PromptsConfig(
         task=str(DATA / TASKS[job.task]),
         calls=job.calls,
@@ -131,15 +131,16 @@ def config_of(job: Job, search: str) -> PromptsConfig:
         trials=100_000,
         search=search,  # type: ignore[arg-type]
         concurrent=IN_FLIGHT,
+        calibrate=calibrates and bool(getattr(job.work.grader, "among", ())),
         **SIZES,
     )
 
 
-def searched(search: str) -> Callable[[Job, CountedModel], Prompt]:
+def searched(search: str, calibrates: bool = False) -> Callable[[Job, CountedModel], Prompt]:
     """The study, as `fanfold run prompts --task FILE --calls N` runs it."""
 
     def find(job: Job, counted: CountedModel) -> Prompt:
-        config = config_of(job, search)
+        config = config_of(job, search, calibrates)
         work = study(config, make=counted.model)
         # The winner is scored here, as those of all methods are; the calls that are counted are those of the search.
         split = dataclasses.replace(work.conclude.split, held_out=())  # type: ignore[union-attr]
@@ -166,8 +167,7 @@ class DrawnPrompts(RandomPrompts):
 
 def searched_plainly(job: Job, counted: CountedModel, calibrates: bool = False) -> Prompt:
     """Random search as in textbooks: each prompt is scored on all 20 problems, and the first of the best wins."""
-    config = dataclasses.replace(config_of(job, "random"), calibrate=None if calibrates else False)
-    work = study(config, make=counted.model)
+    work = study(config_of(job, "random", calibrates), make=counted.model)
     evaluate: Any = work.evaluate
     by_label = evaluate.calibration is not None
     problems = (*job.split.train, *job.split.validation)
@@ -259,6 +259,7 @@ ENVIRONMENTS: Mapping[str, str] = {
 }
 METHODS: Mapping[str, Callable[[Job, CountedModel], Prompt]] = {
     OURS: searched("guided"),
+    "guided-calibrated": searched("guided", calibrates=True),
     "genetic": searched("genetic"),
     "random": searched("random"),
     "random-plain": searched_plainly,

@@ -19,6 +19,7 @@ NAMES: Mapping[str, str] = {
     "random": "Fanfold without learning",
     "random-plain": "random prompts of our space, all scored",
     "random-calibrated": "the same, calibrated",
+    "guided-calibrated": "Fanfold, guided, --calibrate where answers are labels",
     "hand": "best of five hand-written",
     "examples": "all eight examples, no search",
     "examples-16": "sixteen examples, no search",

@@ -221,9 +221,8 @@ def test_a_model_that_prefers_an_answer_is_right_with_what_the_search_exports(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     one_sided = OneSided()
-    config = PromptsConfig(task=statements(tmp_path / "a.csv"), calls=120, search=search)
+    config = PromptsConfig(task=statements(tmp_path / "a.csv"), calls=120, search=search, calibrate=True)
     work = study(config, make=one_sided.model)
-    assert any("(--no-calibrate)" in remark for remark in work.remarks)
     run = work.run("async:4", ledger="a.db", run="r")
     assert run.summary is not None
     figures = run.summary.figures
@@ -251,7 +250,7 @@ def test_a_model_that_prefers_an_answer_is_right_with_what_the_search_exports(
 @local
 @pytest.mark.slow
 def test_without_it_the_same_model_says_one_label(tmp_path: Path) -> None:
-    config = PromptsConfig(task=statements(tmp_path / "a.csv"), calls=120, calibrate=False)
+    config = PromptsConfig(task=statements(tmp_path / "a.csv"), calls=120)
     one_sided = OneSided()
     run = study(config, make=one_sided.model).run("async:4")
     assert run.summary is not None and run.summary.figures["held_out"]["accuracy"] < 0.7
@@ -263,7 +262,7 @@ def test_without_it_the_same_model_says_one_label(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_the_embedded_model_says_what_was_worked_out_for_it(tmp_path: Path) -> None:
-    config = PromptsConfig(task=statements(tmp_path / "a.csv"), calls=200, train=16, max_examples=6)
+    config = PromptsConfig(task=statements(tmp_path / "a.csv"), calls=200, train=16, max_examples=6, calibrate=True)
     work = study(config)
     evaluate: Any = work.evaluate
     genomes = [Genome(labels=("Statement", "Type"), examples=tuple(evaluate.shots)[:count]) for count in (2, 4, 6)]
@@ -277,13 +276,11 @@ def test_the_embedded_model_says_what_was_worked_out_for_it(tmp_path: Path) -> N
         assert worked_out == said
 
 
-def test_where_it_cannot_be_it_is_refused_and_otherwise_left_out(tmp_path: Path) -> None:
+def test_where_it_cannot_be_it_is_refused(tmp_path: Path) -> None:
     path = statements(tmp_path / "a.csv")
     elsewhere: dict[str, Any] = {"task": path, "model": ("simulated/gpt-4o-mini",)}
-    evaluate: Any = study(PromptsConfig(**elsewhere)).evaluate
-    assert evaluate.calibration is None
+    study(PromptsConfig(**elsewhere))
     with pytest.raises(ConfigError, match="calibrate needs one model that runs in this process: leave it out"):
         study(PromptsConfig(**elsewhere, calibrate=True))
     with pytest.raises(ConfigError, match="calibrate needs answers that are a closed set of labels and one model"):
         study(PromptsConfig(task="arithmetic", model=("simulated/gpt-4o-mini",), calibrate=True))
-    assert PromptsConfig.formerly({"calls": 9})["calibrate"] is False

@@ -119,10 +119,10 @@ class PromptsConfig(Settings):
         None, "examples in a prompt, at most; none: 32, or as many of long ones as have room", least=0
     )
     by_input: bool = option(True, "try prompts, too, that show each input the examples most like it")
-    calibrate: bool | None = option(
-        None,
-        "take off by logit_bias what the model prefers to answer whatever it is asked; none: where answers are a "
-        "closed set and the model runs in this process",
+    calibrate: bool = option(
+        False,
+        "take off by logit_bias what the model prefers to answer whatever it is asked: of labels, for a model in this "
+        "process",
     )
     max_words: int = option(120, "words in a prompt besides its examples, at most")
     max_tokens: int | None = option(None, "tokens of a reply, at most; none: as the task says", least=1)
@@ -176,7 +176,6 @@ class PromptsConfig(Settings):
             "rows": None,
             "show_train": False,
             "by_input": False,
-            "calibrate": False,
             **fields,
         }
 

@@ -53,10 +53,11 @@ def material_of(config: PromptsConfig, task: Task, split: Split) -> Material:
 
 
 def calibration_of(config: PromptsConfig, task: Task, split: Split) -> Calibration | None:
-    """How to take off what a model prefers to answer: of a closed set of answers, where the model says how likely each
-    was and takes biases on tokens by their text, as the models in this process do.
+    """How to take off what a model prefers to answer, where that is wanted.
+
+    Answers must be a closed set, and the model must say how likely each was and take biases on tokens by their text.
     """
-    if config.calibrate is False:
+    if not config.calibrate:
         return None
     among = task.grader.among if isinstance(task.grader, Exact) else ()
     lacking = [
@@ -65,9 +66,7 @@ def calibration_of(config: PromptsConfig, task: Task, split: Split) -> Calibrati
         "--search guided or random" if config.kind not in ("guided", "random") else "",
     ]
     if missing := [what for what in lacking if what]:
-        if config.calibrate:
-            raise ConfigError(f"calibrate needs {' and '.join(missing)}: leave it out (--no-calibrate)")
-        return None
+        raise ConfigError(f"calibrate needs {' and '.join(missing)}: leave it out (--no-calibrate)")
     solved = (*split.examples, *split.train, *split.validation)
     return Calibration.of(among, (problem.shown for problem in solved))
 

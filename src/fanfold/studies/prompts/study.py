@@ -104,7 +104,7 @@ def study(
     return replace(
         _search(config, task, split, evaluate),
         conclude=PromptsConclusion(config, task, split, evaluate, rivals),
-        remarks=_remarks(config, task, split, material.most_examples, calibrates=evaluate.calibration is not None),
+        remarks=_remarks(config, task, split, material.most_examples),
     )
 
 
@@ -135,9 +135,7 @@ def _sizes(config: PromptsConfig, task: Task) -> dict[str, Size]:
     return task.sizes(examples=config.examples, train=train, validation=validation, held_out=config.held_out)
 
 
-def _remarks(
-    config: PromptsConfig, task: Task, split: Split, fitting: int, *, calibrates: bool = False
-) -> tuple[str, ...]:
+def _remarks(config: PromptsConfig, task: Task, split: Split, fitting: int) -> tuple[str, ...]:
     """What was inferred about a task from a file, and how few problems there are."""
     remarks = []
     if task.source and task.source != SETTINGS.get(task.name, {}).get("source"):
@@ -146,11 +144,6 @@ def _remarks(
         remarks.append(
             f"{task.grader} gives 0 to the right answer of problem {problem.id!r} ({problem.shown!r:.60}): it is "
             "called with the reply and the problem, whose answer is problem.answer"
-        )
-    if calibrates:
-        remarks.append(
-            "which labels the model prefers whatever it is asked is told from its replies, and taken off by logit_bias "
-            "(--no-calibrate)"
         )
     if config.calls is not None:
         search = searching(config, split)
