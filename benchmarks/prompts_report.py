@@ -15,11 +15,11 @@ from fanfold.stats import bootstrap
 OURS = "guided"
 NAMES: Mapping[str, str] = {
     OURS: "**Fanfold, guided (default)**",
+    "guided-calibrated": "Fanfold, guided, --calibrate where answers are labels",
     "genetic": "Fanfold, genetic",
     "random": "Fanfold without learning",
     "random-plain": "random prompts of our space, all scored",
     "random-calibrated": "the same, calibrated",
-    "guided-calibrated": "Fanfold, guided, --calibrate where answers are labels",
     "hand": "best of five hand-written",
     "examples": "all eight examples, no search",
     "examples-16": "sixteen examples, no search",
