@@ -26,7 +26,7 @@ START = """def pack(items, size):
 
 def evaluate(text, items):
     """How full the bins are, from 0 to 1, and what the writer should know about it."""
-    bins = run_code(text, f"pack({items!r}, {SIZE})", seconds=1)
+    bins = run_code(text, f"pack({items!r}, {SIZE})", seconds=3)
     if sorted(item for bin in bins for item in bin) != sorted(items):
         return 0.0, "items are missing, or there are others"
     if any(sum(bin) > SIZE for bin in bins):
