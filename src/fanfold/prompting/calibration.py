@@ -70,8 +70,9 @@ class Calibration:
         No reply is needed for that: how likely each label was is known, and so is which one leads with the biases.
         """
         outcomes = {case: each for case, each in result.outcomes.items() if isinstance(each, Ok)}
-        biases = self._biases(outcomes.values())
-        if not result.complete or len(outcomes) < len(result.outcomes) or not biases:
+        if not result.complete or len(outcomes) < len(result.outcomes):
+            return result
+        if not (biases := self._biases(outcomes.values())):
             return result
         genome: Genome = replace(genome_of(result), biases=tuple(sorted(biases.items())))
         scored = {case: Ok(self._score(each, biases), each.data, each.cost) for case, each in outcomes.items()}
@@ -139,7 +140,7 @@ class CalibratedDropping(PairedDropping):
 
     calibration: Calibration = Calibration((), ())
 
-    def worth(self, outcomes: Sequence[Ok]) -> Sequence[float]:
+    def worth(self, outcomes: Sequence[Ok]) -> list[float]:
         return self.calibration.scores(outcomes)
 
     def tell(self, result: Result[Any]) -> None:

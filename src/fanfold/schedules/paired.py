@@ -67,15 +67,21 @@ class PairedDropping(Schedule):
         total = len(order)
         best = math.fsum(leader.values()) / len(leader) if leader else 0.0
         ran: list[Ok] = []
+        scores: list[float] = []
+        behind = 0.0
         for start in range(0, total, self.step):
             chunk = order[start : start + self.step]
             for case, outcome in zip(chunk, (yield chunk)):
                 if isinstance(outcome, Failed):
                     return Dropped(f"case {case.id} failed: {outcome.kind}")
                 ran.append(outcome)
-            seen, scores, behind = len(ran), self.worth(ran), 0.0
-            for case, score in zip(order, scores):
-                behind += leader.get(case.id, 0.0) - score
+                scores.append(outcome.score)
+                behind += leader.get(case.id, 0.0) - outcome.score
+            if (worth := self.worth(ran)) is not None:
+                scores, behind = worth, 0.0
+                for case, score in zip(order, scores):
+                    behind += leader.get(case.id, 0.0) - score
+            seen = len(scores)
             if seen == total:
                 break
             half = seen * 2 >= total
@@ -86,6 +92,6 @@ class PairedDropping(Schedule):
                 return Dropped(f"behind after {seen} of {total} cases", score)
         return None
 
-    def worth(self, outcomes: Sequence[Ok]) -> Sequence[float]:
-        """What the outcomes of a candidate count as, one by one: their scores, unless a subclass knows better."""
-        return [outcome.score for outcome in outcomes]
+    def worth(self, outcomes: Sequence[Ok]) -> list[float] | None:
+        """What the outcomes of a candidate count as, one by one, where a subclass knows better than their scores."""
+        return None
